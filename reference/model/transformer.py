@@ -85,8 +85,9 @@ def attention(q: Array, keys: Array, values: Array) -> Array:
     grouped = q.reshape(T, K, G, D).transpose(1, 2, 0, 3).reshape(K, G * T, D)
     scores = matmul(grouped, keys.transpose(1, 2, 0)) / math.sqrt(D)  # [K, G*T, S]
     scores = np.where(causal(T, S), scores.reshape(K, G, T, S), -np.inf)
-    mixed: Array = matmul(softmax(scores).reshape(K, G * T, S), values.transpose(1, 0, 2))  # [K, G*T, D]
-    return mixed.reshape(K, G, T, D).transpose(2, 0, 1, 3).reshape(T, H * D)
+    mixed = matmul(softmax(scores).reshape(K, G * T, S), values.transpose(1, 0, 2))  # [K, G*T, D]
+    by_token: Array = mixed.reshape(K, G, T, D).transpose(2, 0, 1, 3)
+    return by_token.reshape(T, H * D)
 
 
 def causal(num_queries: int, num_context: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
