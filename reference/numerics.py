@@ -51,8 +51,10 @@ def matmul(x: Array, w: Array) -> Array:
 
     x [..., M, N], w [..., N, P] -> [..., M, P]; leading axes broadcast.
     """
-    rows = np.moveaxis(x, -1, 0)[..., :, None]  # [N, ..., M, 1]
-    columns = np.moveaxis(w, -2, 0)[..., None, :]  # [N, ..., 1, P]
+    assert x.shape[-1] == w.shape[-2]
+    num_axes = max(x.ndim, w.ndim)
+    rows = np.moveaxis(x[(None,) * (num_axes - x.ndim)], -1, 0)[..., :, None]  # [N, ..., M, 1]
+    columns = np.moveaxis(w[(None,) * (num_axes - w.ndim)], -2, 0)[..., None, :]  # [N, ..., 1, P]
     with np.errstate(all="ignore"):
         first = rows[0] * columns[0]
         # numpy adds rows one after the other only where a row has at least two numbers.
@@ -128,6 +130,7 @@ def power(base: float, exponents: Array) -> Array:
         return exp(exponents * log(np.float64(base)))
 
 
+@np.errstate(all="ignore")
 def sin_cos(x: Array) -> tuple[Array, Array]:
     """Sine and cosine, each at most 1 ulp from the real value, for |x| <= LARGEST_ANGLE.
 

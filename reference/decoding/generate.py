@@ -78,8 +78,8 @@ def check_prompt(config: ModelConfig, prompt: Sequence[int], stop: StopRule) -> 
     """Raises: LIMIT_NOT_POSITIVE, CONTEXT_EXCEEDED (the prompt leaves no room for one token)."""
     if stop.max_tokens < 1:
         raise RefusedError(Refusal.LIMIT_NOT_POSITIVE, f"max_tokens is {stop.max_tokens}; at least 1 is needed")
-    if stop.context_length > config.max_position_embeddings:
-        sentence = f"a context of {stop.context_length} exceeds the model's {config.max_position_embeddings}"
+    if stop.context_length > config.context_length:
+        sentence = f"a context of {stop.context_length} exceeds the model's {config.context_length}"
         raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)
     if len(prompt) >= stop.context_length:
         sentence = f"a prompt of {len(prompt)} tokens leaves no room in a context of {stop.context_length}"

@@ -138,6 +138,6 @@ def _check_pair(target: Model, draft: Model, prompt: Sequence[int], stop: StopRu
     if target.config.vocab_size != draft.config.vocab_size:
         sentence = f"vocab_size of target and draft differ: {target.config.vocab_size}, {draft.config.vocab_size}"
         raise RefusedError(Refusal.CONFIG_INVALID, sentence)
-    if stop.context_length > draft.config.max_position_embeddings:
-        sentence = f"a context of {stop.context_length} exceeds the draft's {draft.config.max_position_embeddings}"
+    if stop.context_length > draft.config.context_length:
+        sentence = f"a context of {stop.context_length} exceeds the draft's {draft.config.context_length}"
         raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)

@@ -44,7 +44,7 @@ def accept_probability(p_x: float, q_x: float) -> float:
     """[SPEC-1] min(1, p(x)/q(x)) (sec. 2.3). Raises: DRAFT_IMPOSSIBLE if q(x) is 0: then x was not drawn from q."""
     if q_x <= 0:
         raise RefusedError(Refusal.DRAFT_IMPOSSIBLE, "a drafted token has draft probability 0")
-    return min(1, p_x / q_x)
+    return 1 if p_x >= q_x else p_x / q_x
 
 
 def residual(p: Array, q: Array) -> Array:
@@ -63,9 +63,9 @@ def verify(
     """[SPEC-3] One draft-verify step; p [gamma + 1, V], q [gamma, V], gamma drafts and coins (Algorithm 1).
 
     Draft i is accepted when its coin u <= min(1, p_i(x)/q_i(x)) (the paper rejects when u > p/q), but never where
-    p_i(x) is 0: the coin 0 must not emit a token the target cannot emit. The first rejection ends the step with a token from the residual; if all are accepted, a bonus token comes from p[gamma]. That last
-    token is drawn with `final_coin`, never with an accept coin: an accept coin is not uniform any more once it is
-    known to have rejected.
+    p_i(x) is 0: the coin 0 must not emit a token the target cannot emit. The first rejection ends the step with a
+    token from the residual; if all are accepted, a bonus token comes from p[gamma]. That last token is drawn with
+    `final_coin`, never with an accept coin: an accept coin is not uniform any more once it is known to have rejected.
     Raises: NOT_A_DISTRIBUTION, COIN_OUT_OF_RANGE, DRAFT_IMPOSSIBLE, TOKEN_OUT_OF_RANGE.
     """
     _check_step(p, q, drafts, accept_coins, final_coin)
@@ -83,13 +83,11 @@ def verify(
 
 
 def verify_greedy(target_logits: Array, drafts: Sequence[int]) -> tuple[int, ...]:
-    """[SPEC-4] The target's own greedy tokens for as long as the drafts agree, and one more; logits [gamma + 1, V]."""
-    tokens: list[int] = []
-    for row, x in zip(target_logits, (*drafts, None), strict=True):
-        tokens.append(greedy(row))
-        if tokens[-1] != x:
-            break
-    return tuple(tokens)
+    """[SPEC-4] The target's greedy tokens for as long as the drafts agree, and one more; logits [gamma + 1, V]."""
+    for i, (row, x) in enumerate(zip(target_logits[:-1], drafts, strict=True)):
+        if greedy(row) != x:
+            return (*drafts[:i], greedy(row))
+    return (*drafts, greedy(target_logits[-1]))
 
 
 def total_variation(p: Array, q: Array) -> float:

@@ -72,6 +72,17 @@ class ModelConfig:
         """Query heads that share one key-value head."""
         return self.num_attention_heads // self.num_key_value_heads
 
+    @property
+    def context_length(self) -> int:
+        """Tokens a session can hold: max_position_embeddings, and `factor` times as many with dynamic RoPE.
+
+        A dynamic model's max_position_embeddings is what it was trained on; its formula only differs beyond that.
+        """
+        if self.rope.rope_type != "dynamic":
+            return self.max_position_embeddings
+        assert self.rope.factor is not None
+        return int(self.max_position_embeddings * self.rope.factor)
+
     def kv_bytes_per_token(self, element_size: int = 4) -> int:
         """Bytes that one token's keys and values take: layers * 2 * kv heads * head_dim * bytes per element."""
         return self.num_hidden_layers * 2 * self.num_key_value_heads * self.head_dim * element_size
@@ -99,6 +110,7 @@ REQUIRED_SIZES = (
 def config_from_dict(raw: Mapping[str, Any]) -> ModelConfig:
     """Reads the content of a config.json; absent and null fields take the defaults of transformers' LlamaConfig.
 
+    An absent eos_token_id means 2, a null one that there is none.
     Raises: CONFIG_INVALID, naming field, value and what would be right.
     """
     present = {name: given for name, given in raw.items() if given is not None}
@@ -110,7 +122,9 @@ def config_from_dict(raw: Mapping[str, Any]) -> ModelConfig:
     heads, hidden_size = present["num_attention_heads"], present["hidden_size"]
     if "head_dim" not in present and hidden_size % heads != 0:
         refuse_field("hidden_size", hidden_size, f"a multiple of {heads} heads, or head_dim must be given")
-    eos = present.get("eos_token_id", 2)
+    eos = raw.get("eos_token_id", 2)
+    if eos is None:
+        eos = []
     if not isinstance(eos, int | list):
         refuse_field("eos_token_id", eos, "a token id or a list of token ids")
     return ModelConfig(

@@ -143,8 +143,7 @@ def _yarn_dimension(rope: RopeParameters, head_dim: int, num_rotations: float) -
 
 
 def _mscale(rope: RopeParameters, multiplier: float) -> float:
-    scale = _given(rope.factor)
-    return 1.0 if scale <= 1.0 else 0.1 * multiplier * _log(scale) + 1.0
+    return 0.1 * multiplier * _log(_given(rope.factor)) + 1.0
 
 
 def _log(x: float) -> float:

@@ -76,9 +76,6 @@ def _rope_spelling(present: Mapping[str, Any], field: str) -> RopeParameters:
         refuse_field(f"{field}.rope_type", rope_type, f"one of {', '.join(get_args(RopeType))}")
     if given.get("partial_rotary_factor", 1) == 1:
         given.pop("partial_rotary_factor", None)
-    for name in REQUIRED_ROPE_FIELDS[rope_type]:
-        if name not in given:
-            refuse_field(f"{field}.{name}", None, f"given: rope type {rope_type} needs it")
     for name in given:
         if name not in REQUIRED_ROPE_FIELDS[rope_type] + OPTIONAL_ROPE_FIELDS[rope_type]:
             refuse_field(f"{field}.{name}", given[name], f"absent: rope type {rope_type} does not use it")
@@ -95,6 +92,9 @@ def rope_to_dict(rope: RopeParameters) -> dict[str, Any]:
 
 def check_rope(rope: RopeParameters, head_dim: int) -> None:
     """Refuses parameters for which the formula of the type is undefined."""
+    for name in REQUIRED_ROPE_FIELDS[rope.rope_type]:
+        if getattr(rope, name) is None:
+            refuse_field(name, None, f"given: rope type {rope.rope_type} needs it")
     check_number("rope_theta", rope.rope_theta, minimum=0.0, is_open=True)
     for field in fields(rope):
         given = getattr(rope, field.name)

@@ -50,8 +50,8 @@ def check_tokens(config: ModelConfig, tokens: Sequence[int], num_cached: int) ->
         if not 0 <= token < config.vocab_size:
             sentence = f"token {token} at position {position} is not in 0 .. {config.vocab_size - 1}"
             raise RefusedError(Refusal.TOKEN_OUT_OF_RANGE, sentence)
-    if num_cached + len(tokens) > config.max_position_embeddings:
-        sentence = f"{num_cached + len(tokens)} tokens exceed the context of {config.max_position_embeddings}"
+    if num_cached + len(tokens) > config.context_length:
+        sentence = f"{num_cached + len(tokens)} tokens exceed the context of {config.context_length}"
         raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)
 
 

@@ -101,13 +101,13 @@ def weights_from_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> W
         Layer(**{field: _as_weight(tensors[tensor_name(index, field)]) for field in layer_shapes(config)})
         for index in range(config.num_hidden_layers)
     )
-    embedding = np.ascontiguousarray(tensors[EMBEDDING], dtype=np.float64)
-    head = embedding if config.tie_word_embeddings else tensors[LM_HEAD]
+    head = tensors[EMBEDDING if config.tie_word_embeddings else LM_HEAD]
+    embedding = _as_weight(tensors[EMBEDDING].T)
     return Weights(embedding, layers, _as_weight(tensors[FINAL_NORM]), _as_weight(head))
 
 
 def _as_weight(tensor: Array) -> Array:
     """[HEAD-2] Float64; a projection [out, in] becomes [in, out]. Every supported storage type converts exactly."""
-    weight: Array = np.ascontiguousarray(tensor.T, dtype=np.float64)
+    weight: Array = np.array(tensor.T, dtype=np.float64, order="C")
     weight.setflags(write=False)
     return weight
