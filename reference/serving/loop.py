@@ -44,8 +44,10 @@ class Outputs:
     caches: dict[str, KVCache]
 
 
-def serve(model: Model, requests: Sequence[Request], policy: Policy, limits: Limits) -> Served:
-    """[SERVE-1] Serves all requests greedily under a policy; the tokens do not depend on the policy.
+def serve(
+    model: Model, requests: Sequence[Request], policy: Policy, limits: Limits, max_ticks: int | None = None
+) -> Served:
+    """[SERVE-1] Serves requests greedily under a policy, to the end or for max_ticks; no token depends on the policy.
 
     Raises: DUPLICATE_ID, REQUEST_INVALID, and what forward raises.
     """
@@ -56,6 +58,8 @@ def serve(model: Model, requests: Sequence[Request], policy: Policy, limits: Lim
         for session_id in tick.finished:
             outputs.caches.pop(session_id, None)
         ticks.append(tick)
+        if max_ticks is not None and len(ticks) >= max_ticks:
+            break
     prompts = {request.id: len(request.prompt) for request in requests}
     return Served(tuple(ticks), {id_: tokens[prompts[id_] :] for id_, tokens in outputs.tokens.items()})
 
