@@ -1,0 +1,115 @@
+"""Weights fused and scaled at load time, so that a step makes few and large products.
+
+Axis key: E hidden_size, F intermediate_size, V vocab_size, H query heads, K key-value heads, D head_dim.
+
+Every matrix is [in, out] in C order: OpenBLAS streams it at full bandwidth for one row, and packs it with the least
+work for several. What is constant in front of a product is multiplied into it once:
+- the RMSNorm weight, and sqrt(E) of the mean in front of it, into qkv, gate_up and head;
+- 1/sqrt(D) of the attention scores into the queries;
+- the gate is halved, since silu(g) = h (1 + tanh(h)) with h = g/2;
+- q and k have their pairs (i, i + D/2) side by side, so that RoPE is one product with complex numbers. Scores
+  do not depend on an order that queries and keys share.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.model.config import ModelConfig
+from reference.model.weights import EMBEDDING, FINAL_NORM, LM_HEAD, tensor_name
+
+Floats = NDArray[Any]  # float32 or float64, the model's dtype
+Tensors = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class FastLayer:
+    """One decoder layer. Biases are None where the config has none."""
+
+    qkv: Floats  # [E, (H + 2K) * D]
+    o: Floats  # [H*D, E]
+    gate_up: Floats  # [E, 2F]
+    down: Floats  # [F, E]
+    qkv_bias: Floats | None  # [(H + 2K) * D]
+    o_bias: Floats | None  # [E]
+    gate_up_bias: Floats | None  # [2F]
+    down_bias: Floats | None  # [E]
+
+
+@dataclass(frozen=True)
+class FastWeights:
+    """All weights. The embedding stays in the checkpoint's type: a step reads one row of it per token."""
+
+    embedding: NDArray[Any]  # [V, E]
+    layers: tuple[FastLayer, ...]
+    head: Floats  # [E, V]
+
+
+def fuse(config: ModelConfig, tensors: Tensors, dtype: np.dtype[Any]) -> FastWeights:
+    """Fused weights of a checkpoint's tensors, converted one tensor at a time."""
+    layers = tuple(_fuse_layer(config, tensors, index, dtype) for index in range(config.num_hidden_layers))
+    head = tensors[EMBEDDING if config.tie_word_embeddings else LM_HEAD]
+    scale = _norm_scale(tensors[FINAL_NORM], dtype)
+    return FastWeights(tensors[EMBEDDING], layers, _joined([head], [1.0], scale, dtype))
+
+
+def _fuse_layer(config: ModelConfig, tensors: Tensors, index: int, dtype: np.dtype[Any]) -> FastLayer:
+    def tensor(field: str) -> NDArray[Any]:
+        return tensors[tensor_name(index, field)]
+
+    D = config.head_dim
+    q_scale = 1.0 / math.sqrt(D)
+    before_attention = _norm_scale(tensor("input_norm"), dtype)
+    before_mlp = _norm_scale(tensor("post_attention_norm"), dtype)
+    qkv = [paired(tensor("q_proj"), D), paired(tensor("k_proj"), D), tensor("v_proj")]
+    gate_up = [tensor("gate_proj"), tensor("up_proj")]
+    qkv_bias = o_bias = gate_up_bias = down_bias = None
+    if config.attention_bias:
+        biases = [paired(tensor("q_bias"), D), paired(tensor("k_bias"), D), tensor("v_bias")]
+        qkv_bias = _joined(biases, [q_scale, 1.0, 1.0], None, dtype)
+        o_bias = tensor("o_bias").astype(dtype)
+    if config.mlp_bias:
+        gate_up_bias = _joined([tensor("gate_bias"), tensor("up_bias")], [0.5, 1.0], None, dtype)
+        down_bias = tensor("down_bias").astype(dtype)
+    return FastLayer(
+        qkv=_joined(qkv, [q_scale, 1.0, 1.0], before_attention, dtype),
+        o=_joined([tensor("o_proj")], [1.0], None, dtype),
+        gate_up=_joined(gate_up, [0.5, 1.0], before_mlp, dtype),
+        down=tensor("down_proj").astype(dtype).T,
+        qkv_bias=qkv_bias,
+        o_bias=o_bias,
+        gate_up_bias=gate_up_bias,
+        down_bias=down_bias,
+    )
+
+
+def paired(tensor: NDArray[Any], head_dim: int) -> NDArray[Any]:
+    """Rows 0, 1, .. D-1 of every head in the order 0, D/2, 1, D/2 + 1, ...; [heads * D, ...] -> the same shape."""
+    heads = tensor.reshape(-1, 2, head_dim // 2, *tensor.shape[1:])
+    side_by_side: NDArray[Any] = heads.swapaxes(1, 2).reshape(tensor.shape)
+    return side_by_side
+
+
+def _joined(
+    tensors: Sequence[NDArray[Any]], factors: Sequence[float], in_scale: Floats | None, dtype: np.dtype[Any]
+) -> Floats:
+    """Tensors [out_i, in] (or biases [out_i]) times their factors, side by side: [in, sum of out_i]."""
+    num_columns = sum(len(tensor) for tensor in tensors)
+    joined = np.empty((*tensors[0].shape[1:], num_columns), dtype=dtype)
+    end = 0
+    for tensor, factor in zip(tensors, factors, strict=True):
+        start, end = end, end + len(tensor)
+        np.multiply(tensor.astype(dtype).T, dtype.type(factor), out=joined[..., start:end])
+    if in_scale is not None:
+        joined *= in_scale[:, None]
+    return joined
+
+
+def _norm_scale(weight: NDArray[Any], dtype: np.dtype[Any]) -> Floats:
+    """weight * sqrt(E): x / sqrt(sum(x*x)/E + eps) * weight = x / sqrt(sum(x*x) + E*eps) * (weight * sqrt(E))."""
+    scaled: Floats = (weight.astype(np.float64) * math.sqrt(len(weight))).astype(dtype)
+    return scaled
