@@ -193,10 +193,10 @@ def run_generate(options: argparse.Namespace, _command_line: list[str]) -> int:
     """Decodes one session and prints its tokens."""
     model = load_model(options.model)
     eos_ids = model.config.eos_token_ids if options.eos_ids is None else options.eos_ids
-    context_length = options.context_length or model.config.context_length
+    context_length = model.config.context_length if options.context_length is None else options.context_length
     stop = StopRule(options.max_tokens, () if options.ignore_eos else eos_ids, context_length)
     if options.draft is not None:
-        if options.temperature > 0 or options.no_cache:
+        if options.temperature != 0 or options.no_cache:
             raise RefusedError(
                 Refusal.USAGE, "--draft decodes greedily with a cache; leave out --temperature, --no-cache"
             )
@@ -208,8 +208,9 @@ def run_generate(options: argparse.Namespace, _command_line: list[str]) -> int:
         )
         return EXIT_DONE
     choose: Choose = choose_greedily
-    if options.temperature > 0:
-        coins = np.random.default_rng(options.seed).random(options.max_tokens)
+    if options.temperature != 0:
+        num_coins = max(0, min(options.max_tokens, context_length))
+        coins = np.random.default_rng(options.seed).random(num_coins)
         choose = choose_by_coins([float(coin) for coin in coins], options.temperature)
     decode = generate_by_recomputation if options.no_cache else generate
     print(canonical_json(decode(model, options.prompt_ids, stop, choose)), end="")
@@ -255,7 +256,7 @@ def _add_generate(commands: Any) -> None:
     command.add_argument("--context-length", type=int, metavar="N", help="tokens of prompt and output together")
     command.add_argument("--no-cache", action="store_true", help="recompute the whole prefix for every token")
     command.add_argument("--temperature", type=float, default=0.0, metavar="T", help="sample at T (0: greedy)")
-    command.add_argument("--seed", type=int, default=0, help="seed of the coins that --temperature uses (0)")
+    command.add_argument("--seed", type=_seed, default=0, help="seed of the coins that --temperature uses (0)")
     command.add_argument("--draft", type=Path, metavar="DIR", help="speculate with the checkpoint in DIR")
     command.add_argument("--gamma", type=int, default=4, metavar="N", help="drafts a step (4)")
 
@@ -272,6 +273,13 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace, list[s
     command.set_defaults(run=run)
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return command
+
+
+def _seed(text: str) -> int:
+    """A number at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number at least 0")
+    return int(text)
 
 
 def _ids(text: str) -> tuple[int, ...]:

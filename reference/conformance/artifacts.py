@@ -6,7 +6,7 @@ import math
 import os
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ def to_plain(content: Any) -> Any:
     if isinstance(content, Enum):
         return content.value
     if is_dataclass(content) and not isinstance(content, type):
-        return to_plain(asdict(content))
+        return {field.name: to_plain(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, Mapping):
         return {str(to_plain(key)): to_plain(member) for key, member in content.items()}
     if isinstance(content, list | tuple):
@@ -111,7 +111,9 @@ def _registry() -> Any:
 def _text(content: Any, indent: str) -> str:
     inner = indent + "  "
     if isinstance(content, dict) and content:
-        members = [f"{inner}{json.dumps(key)}: {_text(content[key], inner)}" for key in sorted(content)]
+        members = [
+            f"{inner}{json.dumps(key, ensure_ascii=False)}: {_text(content[key], inner)}" for key in sorted(content)
+        ]
         return "{\n" + ",\n".join(members) + f"\n{indent}}}"
     if not isinstance(content, list) or not content:
         return json.dumps(content, ensure_ascii=False, allow_nan=False)

@@ -35,11 +35,11 @@ class Judgement:
 
 PASS = Judgement(Verdict.PASS)
 
-TOLERANCES: Mapping[Precision, float] = {"exact": 0.0, "f64": 1e-10, "f32": 2e-5}
-"""Largest difference of a logprob, relative to max(1, the row's largest |logit|).
+TOLERANCES: Mapping[Precision, float] = {"exact": 0.0, "f64": 1e-10, "f32": 1e-4}
+"""Largest difference of a logit or logprob, relative to max(1, the row's largest |logit|).
 
-On the golden checkpoints the fast twin and transformers stay a factor of five or more below `f32`, and the smallest
-change that a hand-made defect of tests/mutants makes to a forward record is far above it (tests print both).
+Measured over all rows of the forward and cache records: at most 1.0e-5 for the fast twin in float32 and 3.4e-5 for
+transformers in float32 (median 4e-7 for both).
 """
 
 
@@ -106,7 +106,9 @@ def compare_fields(expected: object, answered: object, place: str = "$") -> Judg
             if judgement is not PASS:
                 return judgement
         return PASS
-    return PASS if expected == answered else fail(f"{place} is {answered!r}, expected {expected!r}")
+    # In Python True == 1; in JSON they differ.
+    is_equal = expected == answered and isinstance(expected, bool) == isinstance(answered, bool)
+    return PASS if is_equal else fail(f"{place} is {answered!r}, expected {expected!r}")
 
 
 def fail(sentence: str) -> Judgement:

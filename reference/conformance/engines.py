@@ -30,12 +30,21 @@ def _from_file(path: Path, class_name: str) -> Engine:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever stands in the file, it is no engine
+        raise RefusedError(Refusal.NOT_FOUND, f"{path} does not load: {type(error).__name__}: {error}") from error
     engine_class = getattr(module, class_name, None)
     if not isinstance(engine_class, type) or not issubclass(engine_class, Engine):
         sentence = f"{path} has no class {class_name!r} that subclasses reference.engine.Engine"
         raise RefusedError(Refusal.NOT_FOUND, sentence)
-    return engine_class()
+    try:
+        engine: Engine = engine_class()
+        engine.describe()
+    except Exception as error:
+        sentence = f"{path}: {class_name} does not start and describe itself: {type(error).__name__}: {error}"
+        raise RefusedError(Refusal.NOT_FOUND, sentence) from error
+    return engine
 
 
 def _transformers() -> Engine:

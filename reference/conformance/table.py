@@ -1,5 +1,6 @@
 """Verdicts as text for a terminal."""
 
+import textwrap
 from collections.abc import Sequence
 
 from reference.conformance.compare import Judgement, Verdict
@@ -30,7 +31,9 @@ def failures(judged: Judged) -> str:
             unsupported.setdefault(judgement.sentence, []).append(record.id)
         elif judgement.verdict is not Verdict.PASS:
             lines.append(f"  {judgement.verdict}: {record.id}: {judgement.sentence}")
-    lines += [f"  unsupported ({sentence}): {', '.join(ids)}" for sentence, ids in unsupported.items()]
+    for sentence, ids in unsupported.items():
+        text = f"unsupported ({sentence}): {', '.join(ids)}"
+        lines.append(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join(lines)
 
 

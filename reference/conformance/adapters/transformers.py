@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class TransformersEngine(Engine):
                 f"{error.name} is not installed; pip install '.[transformers]', or make conform ENGINE=transformers"
             )
             raise RefusedError(Refusal.NOT_FOUND, sentence) from error
+        # past_key_values has a new name in 5.24, which earlier releases of 5 do not know.
+        warnings.filterwarnings("ignore", message=".*past_key_values.*", category=FutureWarning)
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         self._torch, self._transformers = torch, transformers
@@ -66,11 +69,11 @@ class TransformersEngine(Engine):
         return self._forward(tokens, self._sessions[session])
 
     def truncate(self, session: int, num_tokens: int) -> None:
-        # crop(0) means "drop nothing" to transformers 5.
-        if num_tokens == 0:
-            self._sessions[session] = self._transformers.DynamicCache()
-        else:
-            self._sessions[session].crop(num_tokens)
+        cache = self._sessions[session]
+        num_dropped = cache.get_seq_length() - num_tokens
+        # crop takes the number to drop, negated; 0 would drop everything.
+        if num_dropped > 0:
+            cache.crop(-num_dropped)
 
     def fork(self, session: int) -> int:
         return self._keep(copy.deepcopy(self._sessions[session]))
