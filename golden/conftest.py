@@ -6,12 +6,12 @@ import pytest
 
 from reference.conformance.compare import Judgement, Verdict
 from reference.conformance.engines import ENGINES, find_engine
-from reference.conformance.judge import Record, judge, load_records
+from reference.conformance.judge import JUDGES, Record, judge, load_records
 from reference.conformance.table import failures, verdict_table
 from reference.engine import Engine
 from reference.errors import RefusedError
 
-ENGINE, JUDGED = pytest.StashKey[Engine](), pytest.StashKey[list]()
+ENGINE, JUDGED, RECORDS = pytest.StashKey[Engine](), pytest.StashKey[list](), pytest.StashKey[dict]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,20 +20,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """An unknown engine, an empty family and an invalid record are usage errors, found before collection."""
     config.stash[JUDGED] = []
     try:
         config.stash[ENGINE] = find_engine(config.getoption("--engine"))
+        config.stash[RECORDS] = {family: load_records(family) for family in JUDGES}
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The records of a family become the parameters of its test; an empty family is a usage error."""
-    family = Path(metafunc.module.__file__).stem.removeprefix("test_")
-    try:
-        records = load_records(family)
-    except RefusedError as error:
-        raise pytest.UsageError(str(error)) from error
+    """The records of a family become the parameters of its test."""
+    records = metafunc.config.stash[RECORDS][Path(metafunc.module.__file__).stem.removeprefix("test_")]
     metafunc.parametrize("record", records, ids=[record.id for record in records])
 
 

@@ -4,6 +4,7 @@ p is the target's distribution, q the draft's, gamma the number of drafts. Every
 arrays of fractions.Fraction the same code gives exact laws.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -120,7 +121,8 @@ def expected_tokens(alpha: float, gamma: int) -> float:
         raise RefusedError(Refusal.LIMIT_NOT_POSITIVE, f"gamma is {gamma}; at least one draft is needed")
     if alpha == 1:
         return gamma + 1
-    return (1 - alpha ** (gamma + 1)) / (1 - alpha)
+    # A product in fixed order: the last bit of ** is the C library's.
+    return (1 - math.prod([alpha] * (gamma + 1))) / (1 - alpha)
 
 
 def _check_step(p: Array, q: Array, drafts: Sequence[int], accept_coins: Sequence[float], final_coin: float) -> None:

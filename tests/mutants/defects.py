@@ -211,8 +211,8 @@ DEFECTS = (
     Defect(
         "expected-without-bonus",
         "decoding/verification.py",
-        "return (1 - alpha ** (gamma + 1)) / (1 - alpha)",
-        "return (1 - alpha**gamma) / (1 - alpha)",
+        "return (1 - math.prod([alpha] * (gamma + 1))) / (1 - alpha)",
+        "return (1 - math.prod([alpha] * gamma)) / (1 - alpha)",
         "crossover",
         "expected tokens leave out the bonus token",
     ),

@@ -1,0 +1,177 @@
+"""pytest golden/ as its users run it: what passes, what is named as unsupported, what fails and what is refused."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "golden" / "data"
+
+ADAPTER = '''
+from dataclasses import replace
+from reference.engine import Description, Engine, ReferenceEngine
+from reference.errors import UnsupportedError
+
+
+class ScoreOnly(Engine):
+    def __init__(self):
+        self._spec = ReferenceEngine()
+
+    def describe(self):
+        return Description("score only", "3", "f64")
+
+    def load(self, model_dir):
+        self._spec.load(model_dir)
+
+    def score(self, tokens):
+        return self._spec.score(tokens)
+
+
+class Broken(ReferenceEngine):
+    """Half of the logits are those of the next position."""
+
+    def score(self, tokens):
+        logits = super().score(tokens)
+        return logits if len(tokens) < 5 else logits[[*range(1, len(tokens)), 0]]
+
+
+class Wordless(Engine):
+    def describe(self):
+        return Description("wordless", "0", "f32")
+
+    def load(self, model_dir):
+        pass
+
+
+class Nothing:
+    pass
+'''
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("adapter") / "adapter.py"
+    path.write_text(ADAPTER)
+    return path
+
+
+def golden(*options: str, path: str = "golden/", root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """pytest golden/, or one file of it, in its own process."""
+    command = [sys.executable, "-m", "pytest", path, "-q", "-p", "no:cacheprovider", *options]
+    environment = {name: setting for name, setting in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+
+def ids(*families: str) -> set[str]:
+    """The ids of the records of some families."""
+    return {f"{path.parent.name}/{path.stem}" for family in families for path in (DATA / family).glob("*.json")}
+
+
+def row(output: str, family: str) -> list[str]:
+    """The numbers of a family's row: pass, fail, near_tie, unsupported, harness_error, records."""
+    (line,) = [line for line in output.splitlines() if line.startswith(f"  {family} ")]
+    return line.split()[1:]
+
+
+OTHERS = ("batching", "cache", "crossover", "generate", "speculation", "sweep")
+
+
+def test_the_specification_passes_every_record():
+    run = golden("--engine", "spec")
+    total = str(len(ids("forward", *OTHERS)))
+
+    assert 0 == run.returncode, run.stdout
+    assert [total, "-", "-", "-", "-", total] == row(run.stdout, "all")
+    assert f"{total} passed" in run.stdout
+
+
+def test_what_an_engine_lacks_is_named_and_is_no_failure(adapter):
+    run = golden("--engine", f"{adapter}:ScoreOnly")
+    num_forward, num_others = str(len(ids("forward"))), str(len(ids(*OTHERS)))
+    named = set(re.findall(r"\b[a-z]+/[a-z0-9-]+", run.stdout.partition("  unsupported (the engine has no ")[2]))
+
+    assert 0 == run.returncode, run.stdout
+    assert "score only 3 (compared as f64)" in run.stdout
+    assert [num_forward, "-", "-", "-", "-", num_forward] == row(run.stdout, "forward")
+    assert num_others == row(run.stdout, "all")[3]
+    assert ids(*OTHERS) == named
+
+
+def test_a_broken_engine_fails_with_the_records_named(adapter):
+    run = golden("--engine", f"{adapter}:Broken", path="golden/test_forward.py")
+
+    assert 1 == run.returncode
+    assert "fail: forward/sweep-long: first divergence at position 0" in run.stdout
+    assert "-" == row(run.stdout, "forward")[3]
+
+
+def test_an_engine_that_answers_nothing_fails(adapter):
+    run = golden("--engine", f"{adapter}:Wordless")
+    total = str(len(ids("forward", *OTHERS)))
+
+    assert 1 == run.returncode
+    assert ["-", "-", "-", total, "-", total] == row(run.stdout, "all")
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        ("nonesuch", "no engine 'nonesuch'; use one of spec, fast"),
+        ("nonesuch.py:Engine", "no engine file nonesuch.py"),
+        ("{adapter}:Nothing", "has no class 'Nothing' that subclasses reference.engine.Engine"),
+    ],
+)
+def test_an_unknown_engine_is_a_usage_error(adapter, engine, sentence):
+    run = golden("--engine", engine.format(adapter=adapter))
+
+    assert 4 == run.returncode
+    assert sentence in run.stderr
+    assert "Traceback" not in run.stderr + run.stdout
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    """The repository's golden suite with everything it needs, to be damaged."""
+    for folder in ("golden", "reference", "schemas"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    return tmp_path
+
+
+# pytest makes an error of collection (exit 2) of what golden/conftest.py raises while it collects.
+STOPPED = (4,)
+
+
+def test_a_family_without_records_stops_the_run(copy):
+    for path in (copy / "golden" / "data" / "crossover").glob("*.json"):
+        path.unlink()
+    run = golden(path="golden/test_crossover.py", root=copy)
+
+    assert run.returncode in STOPPED
+    assert "family crossover has no record" in run.stderr + run.stdout
+
+
+def test_a_record_that_breaks_its_schema_stops_the_run(copy):
+    path = copy / "golden" / "data" / "crossover" / "recorded.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "surprise": 1}))
+    run = golden(path="golden/test_crossover.py", root=copy)
+
+    assert run.returncode in STOPPED
+    assert "surprise" in run.stderr + run.stdout
+
+
+def test_an_edited_digit_of_a_record_fails(copy):
+    path = copy / "golden" / "data" / "crossover" / "recorded.json"
+    content = json.loads(path.read_text())
+    content["expected"]["rows"][0]["standard_ms"] += 0.01
+    path.write_text(json.dumps(content))
+    run = golden(path="golden/test_crossover.py", root=copy)
+
+    assert 1 == run.returncode
+    assert "fail: crossover/recorded: $[0].standard_ms is 22.0, expected 22.01" in run.stdout
