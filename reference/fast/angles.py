@@ -25,13 +25,17 @@ class Angles:
         self.is_fixed = config.rope.rope_type not in LENGTH_DEPENDENT
 
     def rows(self, starts: Sequence[int], lengths: Sequence[int]) -> Complexes:  # -> [R, D/2]
-        """Positions start .. start + T - 1 of every session, which holds start + T tokens afterwards."""
+        """Positions start .. start + T - 1 of every session, which holds start + T tokens afterwards.
+
+        One row [1, D/2] if all rows are at one position.
+        """
         spans = list(zip(starts, lengths, strict=True))
         if not self.is_fixed:
             return np.concatenate([self._compute(start, length) for start, length in spans])
         self._extend(max(start + length for start, length in spans))
-        if len(spans) == 1:
-            return self.table[starts[0] : starts[0] + lengths[0]]
+        if max(spans) == min(spans):
+            once = self.table[starts[0] : starts[0] + lengths[0]]
+            return once if len(spans) == 1 or lengths[0] == 1 else np.tile(once, (len(spans), 1))
         return self.table.take([place for start, length in spans for place in range(start, start + length)], axis=0)
 
     def _extend(self, end: int) -> None:

@@ -23,18 +23,20 @@ class GroupedAttention:
 
     def __init__(self, block: Floats, starts: Sequence[int], workspace: Workspace) -> None:
         _, _, B, K, _, _ = block.shape
-        self.workspace = workspace
-        self.starts, self.slots = np.array(starts), np.arange(B)
         S = max(starts) + 1
+        self.workspace = workspace
         self.is_even = min(starts) == S - 1
-        self.hidden = None if self.is_even else (np.arange(S) > self.starts[:, None])[:, None, None]  # [B, 1, 1, S]
-        # What an even group writes (all at one position), reads as keys and reads as values, by layer.
-        self.blocks = list(block)  # L of [2, B, K, capacity, D]
-        self.places = list(block[..., S - 1, :])  # L of [2, B, K, D]
-        self.keys = list(block[:, 0, :, :, :S].swapaxes(-1, -2))  # L of [B, K, D, S]
-        self.values = list(block[:, 1, :, :, :S])  # L of [B, K, S, D]
+        if self.is_even:
+            self.places = list(block[..., S - 1, :])  # what is written: L of [2, B, K, D]
+        else:
+            self.blocks, self.starts, self.slots = list(block), np.array(starts), np.arange(B)
+            self.hidden = (np.arange(S) > self.starts[:, None])[:, None, None]  # [B, 1, 1, S]
+        # Products with single rows: OpenBLAS is up to twice as fast at G of these as at one product with G rows.
+        self.keys = list(block[:, 0, :, :, None, :S])  # L of [B, K, 1, S, D]
+        self.values = list(block[:, 1, :, :, None, :S])
         G = workspace.q.shape[2]
         self.scores: Floats = np.empty((B, K, G, S), block.dtype)
+        self.score_columns, self.score_rows = self.scores[..., None], self.scores[..., None, :]
         self.largest: Floats = np.empty((B, K, G, 1), block.dtype)
 
     def attend(self, layer_index: int) -> None:
@@ -44,14 +46,14 @@ class GroupedAttention:
             self.places[layer_index][...] = workspace.kv_first
         else:
             self.blocks[layer_index][:, self.slots, :, self.starts] = workspace.kv
-        np.matmul(workspace.q, self.keys[layer_index], scores)
-        if self.hidden is not None:
+        np.matmul(self.keys[layer_index], workspace.q_columns, self.score_columns)
+        if not self.is_even:
             np.copyto(scores, -np.inf, where=self.hidden)
-        np.maximum.reduce(scores, -1, None, column, True)
+        np.maximum.reduce(scores, axis=-1, out=column, keepdims=True)
         np.subtract(scores, column, scores)
         np.exp(scores, scores)
-        np.add.reduce(scores, -1, None, column, True)
-        np.matmul(scores, self.values[layer_index], workspace.mixed_heads)
+        np.add.reduce(scores, axis=-1, out=column, keepdims=True)
+        np.matmul(self.score_rows, self.values[layer_index], workspace.mixed_rows)
         np.divide(workspace.mixed_heads, column, workspace.mixed_heads)
 
 

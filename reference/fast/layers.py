@@ -57,12 +57,12 @@ def normalise(x: Floats, workspace: Workspace, scaled_eps: float) -> None:
 
 
 def gate(workspace: Workspace) -> None:
-    """workspace.gated [R, F] = silu(g) * up, as h (1 + tanh(h)) * up with h = g/2."""
-    half, gated = workspace.half_gate, workspace.gated
-    np.tanh(half, gated)
-    np.multiply(half, workspace.up, half)
-    np.multiply(gated, half, gated)
-    np.add(gated, half, gated)
+    """workspace.gated [R, F] = silu(g) * up = (-g) * (-up) / (1 + exp(-g)); the matrix holds both negated."""
+    minus_gate, gated = workspace.minus_gate, workspace.gated
+    np.exp(minus_gate, gated)
+    np.add(gated, 1, gated)
+    np.multiply(minus_gate, workspace.minus_up, minus_gate)
+    np.divide(minus_gate, gated, gated)
 
 
 def linear(x: Floats, weight: Floats, bias: Floats | None, out: Floats) -> None:

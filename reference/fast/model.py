@@ -102,7 +102,7 @@ class FastModel:
         return GroupedAttention(block, [session.num_tokens for session in sessions], workspace)
 
     def _is_worth_a_block(self, sessions: list[FastSession]) -> bool:
-        """Whether the block is small and at least half of it is used; a short session costs as much as the longest."""
+        """Whether the block is small and much of it is used: a short session costs as much as the longest."""
         used = sum(session.num_tokens + 1 for session in sessions)
         padded = len(sessions) * max(session.num_tokens + 1 for session in sessions)
         num_bytes = padded * self.config.kv_bytes_per_token(self.dtype.itemsize)
@@ -110,8 +110,9 @@ class FastModel:
 
     def _head(self, x: Floats) -> Floats:  # [R, E] -> [R, V]
         scores: Floats = np.empty((len(x), self.config.vocab_size), self.dtype)
-        normalise(x, self._workspace(len(x)), self.config.hidden_size * self.config.rms_norm_eps)
-        np.dot(self._workspace(len(x)).normed, self.weights.head, scores)
+        workspace = self._workspace(len(x))
+        normalise(x, workspace, self.config.hidden_size * self.config.rms_norm_eps)
+        np.dot(workspace.normed, self.weights.head, scores)
         return scores
 
 

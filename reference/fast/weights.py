@@ -2,11 +2,11 @@
 
 Axis key: E hidden_size, F intermediate_size, V vocab_size, H query heads, K key-value heads, D head_dim.
 
-Every matrix is [in, out] in C order: OpenBLAS streams it at full bandwidth for one row, and packs it with the least
-work for several. What is constant in front of a product is multiplied into it once:
+A matrix [in, out] is in C order, `down` in Fortran order: OpenBLAS streams a matrix for one row, and packs it for
+several, the faster the longer its contiguous runs are. What is constant in front of a product is part of the matrix:
 - the RMSNorm weight, and sqrt(E) of the mean in front of it, into qkv, gate_up and head;
 - 1/sqrt(D) of the attention scores into the queries;
-- the gate is halved, since silu(g) = h (1 + tanh(h)) with h = g/2;
+- the sign of the gate and of what it gates, since silu(g) u = (-g) (-u) / (1 + exp(-g));
 - q and k have their pairs (i, i + D/2) side by side, so that RoPE is one product with complex numbers. Scores
   do not depend on an order that queries and keys share.
 """
@@ -33,7 +33,7 @@ class FastLayer:
     qkv: Floats  # [E, (H + 2K) * D]
     o: Floats  # [H*D, E]
     gate_up: Floats  # [E, 2F]
-    down: Floats  # [F, E]
+    down: Floats  # [F, E], Fortran order
     qkv_bias: Floats | None  # [(H + 2K) * D]
     o_bias: Floats | None  # [E]
     gate_up_bias: Floats | None  # [2F]
@@ -73,12 +73,12 @@ def _fuse_layer(config: ModelConfig, tensors: Tensors, index: int, dtype: np.dty
         qkv_bias = _joined(biases, [q_scale, 1.0, 1.0], None, dtype)
         o_bias = tensor("o_bias").astype(dtype)
     if config.mlp_bias:
-        gate_up_bias = _joined([tensor("gate_bias"), tensor("up_bias")], [0.5, 1.0], None, dtype)
+        gate_up_bias = _joined([tensor("gate_bias"), tensor("up_bias")], [-1.0, -1.0], None, dtype)
         down_bias = tensor("down_bias").astype(dtype)
     return FastLayer(
         qkv=_joined(qkv, [q_scale, 1.0, 1.0], before_attention, dtype),
         o=_joined([tensor("o_proj")], [1.0], None, dtype),
-        gate_up=_joined(gate_up, [0.5, 1.0], before_mlp, dtype),
+        gate_up=_joined(gate_up, [-1.0, -1.0], before_mlp, dtype),
         down=tensor("down_proj").astype(dtype).T,
         qkv_bias=qkv_bias,
         o_bias=o_bias,

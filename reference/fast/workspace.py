@@ -29,10 +29,12 @@ class Workspace:
         self.gated: Floats = np.empty((R, F), dtype)
         self.update: Floats = np.empty((R, E), dtype)
 
-        self.half_gate, self.up = self.gate_up[:, :F], self.gate_up[:, F:]
+        self.minus_gate, self.minus_up = self.gate_up[:, :F], self.gate_up[:, F:]
         pairs = self.qkv.view(np.result_type(dtype, np.complex64)).reshape(R, H + 2 * K, D // 2)
         self.turned: NDArray[Any] = pairs[:, : H + K]  # queries and keys as complex numbers
         self.q = self.qkv[:, : H * D].reshape(R, K, G, D)
         self.kv = self.qkv[:, H * D :].reshape(R, 2, K, D)
         self.kv_first = self.kv.transpose(1, 0, 2, 3)  # [2, R, K, D]
+        self.q_columns = self.q[..., None]
         self.mixed_heads = self.mixed.reshape(R, K, G, D)
+        self.mixed_rows = self.mixed_heads[..., None, :]
