@@ -1,6 +1,6 @@
 """Speed of the specification, its fast twin and transformers, side by side on the same checkpoint.
 
-    python tools/bench.py                      every shape, about three minutes on two cores
+    python tools/bench.py                      every shape; the largest takes several minutes
     python tools/bench.py --quick              fewer rounds
     python tools/bench.py --only 135M --json bench.json
 
@@ -18,6 +18,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,8 @@ def main() -> None:
     if given.peer is not None:
         serve(given.peer, given.threads)
         return
+    # An exception ends the peers and removes the checkpoints; the default action would leave both behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     rounds = 3 if given.quick else 9
     names = [given.only] if given.only else list(SHAPES)
     record: dict[str, Any] = {"machine": machine(), "threads": given.threads, "rounds": rounds, "rows": []}
