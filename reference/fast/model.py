@@ -18,7 +18,7 @@ from reference.fast.session import FastSession, common_block, gather
 from reference.fast.weights import FastWeights, Floats, fuse
 from reference.fast.workspace import Workspace
 from reference.model.checkpoint import load_config, load_tensors
-from reference.model.config import ModelConfig
+from reference.model.config import ModelConfig, check_tokens
 
 Batch = Sequence[tuple[FastSession, Sequence[int]]]
 
@@ -124,19 +124,6 @@ def check_batch(config: ModelConfig, batch: Batch) -> None:
         if session.config is not config:
             raise RefusedError(Refusal.CACHE_RANGE, "a session was opened by another model; its entries mean nothing")
         check_tokens(config, tokens, len(session))
-
-
-def check_tokens(config: ModelConfig, tokens: Sequence[int], num_cached: int) -> None:
-    """Raises: PROMPT_EMPTY, TOKEN_OUT_OF_RANGE, CONTEXT_EXCEEDED."""
-    if len(tokens) == 0:
-        raise RefusedError(Refusal.PROMPT_EMPTY, "at least one token is needed to compute logits")
-    for position, token in enumerate(tokens, start=num_cached):
-        if not 0 <= token < config.vocab_size:
-            sentence = f"token {token} at position {position} is not in 0 .. {config.vocab_size - 1}"
-            raise RefusedError(Refusal.TOKEN_OUT_OF_RANGE, sentence)
-    if num_cached + len(tokens) > config.context_length:
-        sentence = f"{num_cached + len(tokens)} tokens exceed the context of {config.context_length}"
-        raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)
 
 
 def _split(rows: Floats, lengths: Sequence[int]) -> list[Floats]:

@@ -5,10 +5,11 @@ The field names are Hugging Face's. Both spellings of the RoPE parameters are re
 here is refused, never ignored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reference.errors import Refusal, RefusedError
 from reference.model.checks import check_number, refuse_field
 from reference.model.rope_parameters import DEFAULT_ROPE, RopeParameters, check_rope, rope_from_dict, rope_to_dict
 
@@ -148,6 +149,19 @@ KNOWN_FIELDS = frozenset(
     {*REQUIRED_SIZES, *OPTIONAL_FIELDS, *FIELDS_WITHOUT_EFFECT, *FIELDS_WITH_ONE_VALUE}
     | {"num_key_value_heads", "head_dim", "eos_token_id", "rope_theta", "rope_scaling", "rope_parameters"}
 )
+
+
+def check_tokens(config: ModelConfig, tokens: Sequence[int], num_cached: int) -> None:
+    """[FWD-2] Refuses what has no logits. Raises: PROMPT_EMPTY, TOKEN_OUT_OF_RANGE, CONTEXT_EXCEEDED."""
+    if len(tokens) == 0:
+        raise RefusedError(Refusal.PROMPT_EMPTY, "at least one token is needed to compute logits")
+    for position, token in enumerate(tokens, start=num_cached):
+        if not 0 <= token < config.vocab_size:
+            sentence = f"token {token} at position {position} is not in 0 .. {config.vocab_size - 1}"
+            raise RefusedError(Refusal.TOKEN_OUT_OF_RANGE, sentence)
+    if num_cached + len(tokens) > config.context_length:
+        sentence = f"{num_cached + len(tokens)} tokens exceed the context of {config.context_length}"
+        raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)
 
 
 def config_to_dict(config: ModelConfig) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reference.errors import Array, Refusal, RefusedError
+from reference.errors import Array
 from reference.model.cache import KVCache
-from reference.model.config import ModelConfig
+from reference.model.config import ModelConfig, check_tokens
 from reference.model.rope import rotate, rotation
 from reference.model.weights import Layer, Model
 from reference.numerics import matmul, silu, softmax, sum_last
@@ -40,19 +40,6 @@ def forward(model: Model, tokens: Sequence[int], cache: KVCache) -> tuple[Array,
         values.append(v)
     logits = matmul(rms_norm(x, weights.norm, config.rms_norm_eps), weights.lm_head)  # [T, V]
     return logits, cache.append(np.stack(keys), np.stack(values))
-
-
-def check_tokens(config: ModelConfig, tokens: Sequence[int], num_cached: int) -> None:
-    """[FWD-2] Refuses what has no logits. Raises: PROMPT_EMPTY, TOKEN_OUT_OF_RANGE, CONTEXT_EXCEEDED."""
-    if len(tokens) == 0:
-        raise RefusedError(Refusal.PROMPT_EMPTY, "at least one token is needed to compute logits")
-    for position, token in enumerate(tokens, start=num_cached):
-        if not 0 <= token < config.vocab_size:
-            sentence = f"token {token} at position {position} is not in 0 .. {config.vocab_size - 1}"
-            raise RefusedError(Refusal.TOKEN_OUT_OF_RANGE, sentence)
-    if num_cached + len(tokens) > config.context_length:
-        sentence = f"{num_cached + len(tokens)} tokens exceed the context of {config.context_length}"
-        raise RefusedError(Refusal.CONTEXT_EXCEEDED, sentence)
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:

@@ -25,7 +25,7 @@ DEFECTS = (
         "pairs (2i, 2i + 1) are rotated instead of (i, i + D/2)",
     ),
     Defect(
-        "rope-position-from-one",
+        "rope-positions-stretched",
         "model/rope.py",
         "positions = np.arange(start, start + num_tokens, dtype=np.float64)",
         "positions = np.arange(start, start + num_tokens, dtype=np.float64) * 1.01",
