@@ -286,6 +286,8 @@ def fast(directory: Path, threads: int) -> Any:
 
 def transformers(directory: Path, threads: int) -> Any:
     """The model called in a plain loop, without what generate() adds."""
+    import inspect
+
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
@@ -295,9 +297,12 @@ def transformers(directory: Path, threads: int) -> Any:
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa").eval()
 
+    # transformers 5.24 renames it, and the old name costs a warning at every step.
+    cache = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
     def extend(past: Any, batch: list[list[int]]) -> Any:
-        output = model(torch.tensor(batch), past_key_values=past, use_cache=True, logits_to_keep=1)
-        return output.past_key_values, output.logits[:, -1].argmax(-1).tolist()
+        output = model(torch.tensor(batch), **{cache: past}, use_cache=True, logits_to_keep=1)
+        return output[cache], output.logits[:, -1].argmax(-1).tolist()
 
     return extend
 
