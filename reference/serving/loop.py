@@ -54,12 +54,12 @@ def serve(
     outputs = Outputs({}, {})
     ticks = []
     for plan, tick in schedule(requests, policy, limits):
+        if max_ticks is not None and tick.tick >= max_ticks:
+            break
         outputs = compute(model, plan, outputs)
         for session_id in tick.finished:
             outputs.caches.pop(session_id, None)
         ticks.append(tick)
-        if max_ticks is not None and len(ticks) >= max_ticks:
-            break
     prompts = {request.id: len(request.prompt) for request in requests}
     return Served(tuple(ticks), {id_: tokens[prompts[id_] :] for id_, tokens in outputs.tokens.items()})
 

@@ -3,7 +3,7 @@
 import pytest
 
 from reference.errors import Refusal, RefusedError
-from reference.serving.cost_model import ForwardCost, crossover
+from reference.serving.cost_model import Crossover, ForwardCost, crossover
 
 TARGET, DRAFT = ForwardCost(22.0, 0.42, 32), ForwardCost(2.6, 0.045, 32)
 
@@ -38,3 +38,42 @@ def test_an_empty_batch_is_refused() -> None:
         crossover(0, 4, (0.5,), TARGET, DRAFT)
 
     assert Refusal.CAPACITY_NOT_POSITIVE == caught.value.reason
+
+
+def test_a_forward_is_flat_up_to_its_free_tokens_and_then_linear() -> None:
+    """34 tokens are two beyond 32, 160 are 128 beyond."""
+    cost = ForwardCost(22.0, 0.5, 32)
+
+    assert [22.0, 22.0, 23.0, 86.0] == [cost.ms(num_tokens) for num_tokens in (0, 32, 34, 160)]
+
+
+def test_a_crossover_by_hand() -> None:
+    """Batch 2, gamma 1: cycle = draft(2) + target(4) = 1 + 8. Alpha 1/2 gives 3/2 tokens a step, alpha 1 gives 2."""
+    target, draft = ForwardCost(4.0, 2.0, 2), ForwardCost(1.0, 1.0, 2)
+    expected = Crossover(
+        batch_size=2,
+        verify_tokens=4,
+        standard_ms=4.0,
+        cycle_ms=9.0,
+        expected_tokens=(1.5, 2.0),
+        speculative_ms=(6.0, 4.5),
+        speedup=(4.0 / 6.0, 4.0 / 4.5),
+    )
+
+    assert expected == crossover(2, 1, (0.5, 1.0), target, draft)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "alpha", "reason"),
+    [
+        (0, 0.5, Refusal.LIMIT_NOT_POSITIVE),
+        (4, 1.5, Refusal.NOT_A_DISTRIBUTION),
+        (4, -0.1, Refusal.NOT_A_DISTRIBUTION),
+        (4, float("nan"), Refusal.NOT_A_DISTRIBUTION),
+    ],
+)
+def test_what_is_no_speculation_is_refused(gamma: int, alpha: float, reason: Refusal) -> None:
+    with pytest.raises(RefusedError) as caught:
+        crossover(1, gamma, (0.5, alpha), TARGET, DRAFT)
+
+    assert reason == caught.value.reason
