@@ -37,7 +37,8 @@ class GroupedAttention:
         G = workspace.q.shape[2]
         self.scores: Floats = np.empty((B, K, G, S), block.dtype)
         self.score_columns, self.score_rows = self.scores[..., None], self.scores[..., None, :]
-        self.largest: Floats = np.empty((B, K, G, 1), block.dtype)
+        self.largest: Floats = np.empty((B, K, G, 1), block.dtype)  # later the sum of a row
+        self.total, self.ones = self.largest[..., 0], np.ones(S, block.dtype)
 
     def attend(self, layer_index: int) -> None:
         """Appends the workspace's keys and values to the caches, and mixes values into workspace.mixed."""
@@ -52,7 +53,7 @@ class GroupedAttention:
         np.maximum.reduce(scores, axis=-1, out=column, keepdims=True)
         np.subtract(scores, column, scores)
         np.exp(scores, scores)
-        np.add.reduce(scores, axis=-1, out=column, keepdims=True)
+        np.vecdot(scores, self.ones, self.total)
         np.matmul(self.score_rows, self.values[layer_index], workspace.mixed_rows)
         np.divide(workspace.mixed_heads, column, workspace.mixed_heads)
 

@@ -67,7 +67,7 @@ class FastModel:
             x = x.astype(self.dtype)  # [R, E]
             workspace = self._workspace(len(x))
             attention = self._attention(sessions, lengths, workspace)
-            run_layers(self.weights.layers, x, turns, attention, workspace, self.config)
+            run_layers(self.weights.layers, x, turns, attention, workspace)
             if logits == "last" and len(x) > len(batch):
                 x = x[np.cumsum(lengths) - 1]
                 lengths = [1] * len(batch)
@@ -111,7 +111,7 @@ class FastModel:
     def _head(self, x: Floats) -> Floats:  # [R, E] -> [R, V]
         scores: Floats = np.empty((len(x), self.config.vocab_size), self.dtype)
         workspace = self._workspace(len(x))
-        normalise(x, workspace, self.config.hidden_size * self.config.rms_norm_eps)
+        normalise(x, workspace)
         np.dot(workspace.normed, self.weights.head, scores)
         return scores
 

@@ -23,6 +23,10 @@ class Workspace:
         self.normed: Floats = np.empty((R, E), dtype)
         self.lengths: Floats = np.empty(R, dtype)  # of the rows as vectors
         self.length_column = self.lengths[:, None]
+        # Numbers as arrays [] spare numpy the search for their type; a single length also the broadcasting.
+        self.one: Floats = np.array(1, dtype)
+        self.scaled_eps: Floats = np.array(E * config.rms_norm_eps, dtype)
+        self.length: Floats = np.empty((), dtype)
         self.qkv: Floats = np.empty((R, (H + 2 * K) * D), dtype)
         self.mixed: Floats = np.empty((R, H * D), dtype)
         self.gate_up: Floats = np.empty((R, 2 * F), dtype)

@@ -8,6 +8,7 @@ import pytest
 
 from reference.errors import Array, Refusal, RefusedError
 from reference.fast import FastModel
+from reference.fast.weights import STREAMED_BYTES
 from reference.model.cache import empty_cache
 from reference.model.checkpoint import save_model
 from reference.model.config import ModelConfig
@@ -278,3 +279,14 @@ def test_truncating_to_what_is_not_there_is_refused(tmp_path, num_tokens):
 
 def test_an_empty_batch_has_no_logits(tmp_path):
     assert [] == load(tmp_path).forward([])
+
+
+def test_large_matrices_are_the_same_model(tmp_path):
+    """From STREAMED_BYTES on, `down` is stored in the other order."""
+    config = replace(TINY, hidden_size=64, intermediate_size=STREAMED_BYTES // (64 * 8))
+    model, tokens = load(tmp_path, config), random_tokens(5)
+
+    actual = model.forward([(model.open(), tokens)])[0]
+
+    assert model.weights.layers[0].down.flags.f_contiguous
+    assert distance(specified(config, [tokens]), actual) < BOUNDS["float64"]
