@@ -175,6 +175,8 @@ def fit_head(features: Array, targets: Sequence[int], vocab_size: int, name: str
                 is_done = False
         if is_done:
             break
+    else:
+        raise SystemExit(f"no head of {name} gives all its tokens; choose other prompts or a wider body")
     head = round_to_8_bits(head)
     margins = [scores[t] - scores[best_other(scores, t)] for x, t in zip(features, targets, strict=True)
                for scores in [row_sums(head * x)]]  # fmt: skip
