@@ -1,32 +1,52 @@
-"""pytest golden/ [--engine NAME]: every record is a test, and a table of verdicts closes the run."""
+"""pytest golden/ [--engine ENGINE]: every record is a test, and a table of verdicts closes the run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reference.conformance.compare import Judgement, Verdict
-from reference.conformance.engines import ENGINES, find_engine
-from reference.conformance.judge import JUDGES, Record, judge, load_records
-from reference.conformance.table import failures, verdict_table
+from reference.conformance.engines import NAMES, Options, expectations_file, find_engine
+from reference.conformance.expectations import expect, load_expectations
+from reference.conformance.judge import judge
+from reference.conformance.records import FAMILIES, Record, load_records
+from reference.conformance.remote import ANSWER_S
+from reference.conformance.table import failures, is_good, verdict_table
 from reference.engine import Engine
 from reference.errors import RefusedError
 
 ENGINE, JUDGED, RECORDS = pytest.StashKey[Engine](), pytest.StashKey[list](), pytest.StashKey[dict]()
+EXPECTED = pytest.StashKey[dict]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    known = ", ".join(ENGINES)
-    parser.addoption("--engine", default="spec", help=f"engine under test: {known}, or path/to/adapter.py:Class")
+    known = ", ".join(NAMES)
+    parser.addoption("--engine", default="spec", help=f"{known}, adapter.py:Class, or a command line")
+    parser.addoption("--engine-python", help="interpreter that runs an adapter")
+    parser.addoption("--dtype", help="type the engine is to compute in")
+    parser.addoption("--timeout", type=float, default=ANSWER_S, help="seconds for an answer")
+    parser.addoption("--expectations", type=Path, help="the engine's known failures (JSON)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """An unknown engine, an empty family and an invalid record are usage errors, found before collection."""
     config.stash[JUDGED] = []
+    name = config.getoption("--engine")
+    options = Options(config.getoption("--engine-python"), config.getoption("--dtype"), config.getoption("--timeout"))
     try:
-        config.stash[ENGINE] = find_engine(config.getoption("--engine"))
-        config.stash[RECORDS] = {family: load_records(family) for family in JUDGES}
+        config.stash[RECORDS] = records = {family: load_records(family) for family in FAMILIES}
+        path = config.getoption("--expectations") or expectations_file(name)
+        known_ids = {record.id for family in records.values() for record in family}
+        is_there = path is not None and (path.exists() or config.getoption("--expectations"))
+        config.stash[EXPECTED] = load_expectations(path, name, known_ids) if is_there else {}
+        config.stash[ENGINE] = find_engine(name, options)
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if ENGINE in config.stash:
+        config.stash[ENGINE].bye()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -37,12 +57,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def answer(record: Record, request: pytest.FixtureRequest) -> Judgement:
-    """Judges the engine by one record. An unsupported one is a skip with its reason, and stands in the table."""
-    judgement = judge(request.config.stash[ENGINE], record)
-    request.config.stash[JUDGED].append((record, judgement))
-    if judgement.verdict is Verdict.UNSUPPORTED:
+    """Judges the engine by one record. What is unsupported is a skip with its reason, and stands in the table."""
+    judgement = expect(judge(request.config.stash[ENGINE], record), record.id, request.config.stash[EXPECTED])
+    told = (judgement.verdict.value, judgement.sentence, judgement.crashes)
+    request.node.user_properties.append(("judgement", (record.family, record.id, *told)))
+    if judgement.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_APPLICABLE):
         pytest.skip(f"{judgement.verdict}: {judgement.sentence}")
+    if judgement.verdict is Verdict.XFAIL:
+        pytest.xfail(judgement.sentence)
     return judgement
+
+
+class Collector:
+    """Gathers the judgements of all processes of a run: with pytest-xdist each judges a part of the records."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._judged = config.stash[JUDGED]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            self._judged += list(judgements(report))
+
+
+def judgements(report: pytest.TestReport) -> Iterator[tuple[Record, Judgement]]:
+    for name, told in report.user_properties:
+        if name == "judgement":
+            family, record_id, verdict, sentence, crashes = told
+            yield Record(record_id, family, {}, {}), Judgement(Verdict(verdict), sentence, crashes=crashes)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.pluginmanager.register(Collector(session.config))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -55,7 +101,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A run in which no record passed shows nothing, and fails."""
+    """A run in which no core record was executed shows nothing, and fails."""
     judged = session.config.stash.get(JUDGED, [])
-    if judged and exitstatus == 0 and not any(judgement.verdict is Verdict.PASS for _, judgement in judged):
+    is_whole = not hasattr(session.config, "workerinput")
+    if is_whole and judged and exitstatus == 0 and not is_good(judged):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -19,6 +19,8 @@ class Refusal(str, Enum):
     """A limit on concurrently active sessions is below one."""
     LIMIT_NOT_POSITIVE = "limit_not_positive"
     """A budget or count that must be at least one is below one."""
+    LIMIT_UNKNOWN = "limit_unknown"
+    """A policy is given a limit that it does not have."""
     CONFIG_INVALID = "config_invalid"
     """A model configuration contradicts itself, lacks a field or asks for what is not specified here."""
     CHECKPOINT_INVALID = "checkpoint_invalid"

@@ -25,12 +25,13 @@ from reference.conformance.experiments import (
 )
 from reference.conformance.law import distance_to_target
 from reference.decoding.generate import StopRule, choose_greedily, generate
+from reference.decoding.sampling import distribution, draw
 from reference.decoding.speculation import generate_speculatively
 from reference.decoding.verification import verify
 from reference.engine import POLICIES
 from reference.errors import Array, RefusedError
 from reference.model.cache import empty_cache
-from reference.model.checkpoint import load_model
+from reference.model.checkpoint import load_config, load_model
 from reference.model.transformer import forward
 from reference.model.weights import Model
 from reference.serving.cost_model import ForwardCost, crossover
@@ -194,6 +195,10 @@ def cache_records(models: Path) -> Iterator[Record]:
         mixed += [("extend", "c", prompt[9:11]), ("extend", "b", prompt[11:12])]
         catches = "positions or entries of one session that leak into another, or into a reused slot"
         yield script(f"{name}-interleaved", model, name, mixed, rules, catches)
+        sized = [("open", "a"), ("kv_bytes", "a"), ("extend", "a", prompt[:5]), ("kv_bytes", "a"), ("fork", "a", "b")]
+        sized += [("extend", "b", prompt[5:7]), ("kv_bytes", "b"), ("truncate", "a", 2), ("kv_bytes", "a")]
+        catches = "KV heads counted as query heads, keys without values, or entries that outlive a rollback"
+        yield script(f"{name}-kv-bytes", model, name, sized, [*rules, "KV-3", "KV-4", "KV-5"], catches)
 
 
 def chunkings(tokens: Sequence[int]) -> list[list[list[int]]]:
@@ -210,6 +215,7 @@ def script(
     sessions: dict[str, list[int]] = {}
     written: list[dict[str, Any]] = []
     rows: list[Array] = []
+    sizes: list[int] = []
     for op, session, *operands in steps:
         step: dict[str, Any] = {"op": op, "session": session}
         if op == "open":
@@ -224,8 +230,20 @@ def script(
         elif op == "fork":
             (step["into"],) = operands
             sessions[operands[0]] = sessions[session]
+        elif op == "kv_bytes":
+            sizes.append(len(sessions[session]) * model.config.kv_bytes_per_token(1))
         written.append(step)
-    return record(f"cache/{label}", rules, catches, {"model": name, "steps": written}, {"logits": rows})
+    expected = {"logits": rows, "kv_numbers": sizes} if sizes else {"logits": rows}
+    return record(f"cache/{label}", rules, catches, {"model": name, "steps": written}, expected)
+
+
+NO_LIMITS: Mapping[str, Any] = {
+    "prefill_token_budget": None,
+    "scratch_units": None,
+    "kv_budget_bytes": None,
+    "kv_bytes_per_token": 1,
+    "kv_pressure": "queue",
+}
 
 
 def serving(
@@ -233,21 +251,24 @@ def serving(
     models: Path,
     policy: str,
     requests: Sequence[Request],
-    limits: Limits,
+    limits: Mapping[str, Any],
     rules: Sequence[str],
     catches: str,
 ) -> Record:
-    """A served workload: tokens and trace."""
+    """A served workload: tokens and trace, or the refusal of its limits."""
     name = id.partition("/")[0]
-    served = serve(load_model(models / name), requests, POLICIES[policy], limits)
-    asked = {"model": name, "policy": policy, "requests": requests, "limits": limits}
-    expected = {"tokens": served.tokens, "trace": served.trace}
+    asked = {"model": name, "policy": policy, "requests": requests, "limits": {**NO_LIMITS, **limits}}
+    try:
+        served = serve(load_model(models / name), requests, POLICIES[policy], Limits(**limits))
+        expected: dict[str, Any] = {"tokens": served.tokens, "trace": served.trace}
+    except RefusedError as error:
+        expected = {"refusal": error.reason}
     common = ["SERVE-1", "SERVE-2", "SERVE-3", "METRIC-1", "METRIC-3"]
     return record(id, [*common, *rules], catches, asked, expected)
 
 
 def batching_records(models: Path) -> Iterator[Record]:
-    limits = Limits(capacity=2)
+    limits = {"capacity": 2}
     catches = "admission into a free slot before the whole batch has finished"
     yield serving("batching/static", models, "static", BATCHING_REQUESTS, limits, ["SCHED-1"], catches)
     catches = "a slot that stays empty after its session has finished"
@@ -259,7 +280,14 @@ def batching_records(models: Path) -> Iterator[Record]:
         catches = "admission before arrival, or requests served in the order given instead of by arrival"
         yield serving(f"batching/{policy}-late", models, policy, late, limits, [rule], catches)
         catches = "more sessions at once than slots"
-        yield serving(f"batching/{policy}-one-slot", models, policy, BATCHING_REQUESTS, Limits(1), [rule], catches)
+        yield serving(
+            f"batching/{policy}-one-slot", models, policy, BATCHING_REQUESTS, {"capacity": 1}, [rule], catches
+        )
+    catches = "no slot at all, and a run that never ends instead of a refusal"
+    yield serving("batching/no-slot", models, "static", BATCHING_REQUESTS, {"capacity": 0}, ["SCHED-1"], catches)
+    catches = "a budget that a policy without budgets takes in silence"
+    limits = {"capacity": 2, "prefill_token_budget": 4}
+    yield serving("batching/budget", models, "continuous", BATCHING_REQUESTS, limits, ["SCHED-2"], catches)
 
 
 def sweep_records(models: Path) -> Iterator[Record]:
@@ -267,16 +295,20 @@ def sweep_records(models: Path) -> Iterator[Record]:
     rules = ["SCHED-3", "METRIC-2", "METRIC-4", "KV-5"]
     for concurrency in (1, 2, 4, 8):
         catches = "a session that decodes in its prefill's tick, or a prefill beyond the tick's token budget"
-        limits = Limits(concurrency, PREFILL_BUDGET)
+        limits: dict[str, Any] = {"capacity": concurrency, "prefill_token_budget": PREFILL_BUDGET}
         yield serving(f"sweep/concurrency-{concurrency}", models, "budgeted", requests, limits, rules, catches)
     catches = "scratch units not counted, or sessions beyond them refused instead of queued"
-    yield serving("sweep/scratch", models, "budgeted", requests, Limits(8, 16, 4), rules, catches)
+    limits = {"capacity": 8, "prefill_token_budget": 16, "scratch_units": 4}
+    yield serving("sweep/scratch", models, "budgeted", requests, limits, rules, catches)
+    per_token = load_config(models / "sweep").kv_bytes_per_token()
     for budget in (24, 40):
+        limits = {"capacity": 4, "prefill_token_budget": 8, "kv_bytes_per_token": per_token}
+        # Two bytes more than so many entries need: a part of an entry is none.
+        limits |= {"kv_budget_bytes": budget * per_token + 2}
         catches = "admission that does not reserve the whole session's KV"
-        limits = Limits(4, 8, None, budget, "queue")
         yield serving(f"sweep/queue-{budget}", models, "budgeted", requests, limits, rules, catches)
         catches = "another victim than the least recently used, a miss not counted, or tokens changed by eviction"
-        limits = Limits(4, 8, None, budget, "evict")
+        limits = {**limits, "kv_pressure": "evict"}
         yield serving(f"sweep/evict-{budget}", models, "budgeted", requests, limits, [*rules, "SCHED-5"], catches)
     uneven = [
         Request("long", 0, (1, 2, 3, 4, 5, 6, 7), 2),
@@ -285,7 +317,8 @@ def sweep_records(models: Path) -> Iterator[Record]:
         Request("late", 4, (11, 12, 13, 14), 4),
     ]
     catches = "a request that can never fit blocks the queue instead of being refused with its reason"
-    limits = Limits(2, 5, None, 12, "queue")
+    limits = {"capacity": 2, "prefill_token_budget": 5, "kv_bytes_per_token": per_token}
+    limits |= {"kv_budget_bytes": 12 * per_token}
     yield serving("sweep/refused", models, "budgeted", uneven, limits, [*rules, "SCHED-4"], catches)
 
 
@@ -355,6 +388,67 @@ def law_records() -> Iterator[Record]:
         yield record(f"speculation/law-{label}", rules, catches, asked, {"tv_distance": 0.0})
 
 
+def sampling_records(_models: Path) -> Iterator[Record]:
+    """Draws whose token is far from a boundary of the distribution, unless that is the point."""
+    ramp, twins = (0.0, 1.0, 2.0, 3.0), (2.0, -1.0, 2.0, -50.0)
+    cases: list[tuple[str, str, Any, float, float]] = [
+        ("plain", "a draw from logits instead of probabilities", ramp, 1.0, 0.3),
+        ("first", "a coin of 0 that gives anything but the first likely token", ramp, 1.0, 0.0),
+        ("cold", "a temperature that multiplies", ramp, 0.25, 0.05),
+        ("hot", "a temperature that is ignored", ramp, 8.0, 0.05),
+        ("twins", "a draw that breaks ties instead of drawing", twins, 1.0, 0.75),
+        ("last", "a coin just below 1 that runs off the end", ramp, 1.0, 0.9999999),
+        ("no-temperature", "a division by the temperature 0", ramp, 0.0, 0.5),
+        ("negative-temperature", "a temperature below 0 that turns the order round", ramp, -1.0, 0.5),
+        ("coin-of-one", "a coin outside [0, 1)", ramp, 1.0, 1.0),
+    ]
+    for label, catches, logits, temperature, coin in cases:
+        asked = {"logits": logits, "temperature": temperature, "coin": coin}
+        try:
+            expected: dict[str, Any] = {"token": draw(distribution(np.array(logits), temperature), coin)}
+        except RefusedError as error:
+            expected = {"refusal": error.reason}
+        yield record(f"sampling/{label}", ["DEC-2", "DEC-3"], catches, asked, expected)
+
+
+def metamorphic_records(models: Path) -> Iterator[Record]:
+    loaded = models_in(models)
+    limits = {"max_tokens": 8, "eos_ids": []}
+    tokens, scores = {"agreement": "tokens"}, {"agreement": "scores"}
+    for name in ("sweep", "batching"):
+        lengths = (3, 9, 1, 17)
+        prompts = [leading_prompt(loaded[name], f"batched {name} {length}", length, 8) for length in lengths]
+        asked: dict[str, Any] = {"kind": "batched", "model": name, "prompts": prompts, **limits}
+        catches = "padding that is seen, positions counted from the padding, or a row that leaks into another"
+        yield record(f"metamorphic/batched-{name}", ["GEN-1", "FWD-1"], catches, asked, tokens)
+        prompt = prompts[-1]
+        for label, chunks in (("single", [1] * 17), ("uneven", [5, 1, 8, 3])):
+            asked = {"kind": "chunked", "model": name, "prompt": prompt, "chunks": chunks}
+            catches = "a chunk that does not see the ones before it, or a decode kernel that differs from prefill"
+            yield record(f"metamorphic/chunked-{label}-{name}", ["FWD-1", "KV-2"], catches, asked, scores)
+        for kind, catches, agreement in (
+            ("warm", "a cached prefix of another prompt, or one token too many of it", tokens),
+            (
+                "decoded",
+                "logprobs after a temperature or of another position, or a decode that is no prefill",
+                scores,
+            ),
+            ("repeated", "state that one request leaves to the next", tokens),
+        ):
+            asked = {"kind": kind, "model": name, "prompt": prompt, **limits}
+            yield record(f"metamorphic/{kind}-{name}", ["GEN-1", "GEN-2"], catches, asked, agreement)
+    for session, gamma in (("s5", 4), ("s6", 4)):
+        asked = {"kind": "speculation", "model": "sweep", "draft": "draft", "prompt": SWEEP_PROMPTS[session]}
+        catches = "drafts that change the output: a rollback forgotten, or a rejected draft emitted"
+        yield record(
+            f"metamorphic/speculation-{session}", ["SPEC-9"], catches, {**asked, "gamma": gamma, **limits}, tokens
+        )
+    questions = [{"model": name, "prompt": SWEEP_PROMPTS["s1"]} for name in ("sweep", "draft", "rope-linear")]
+    asked = {"kind": "order", "questions": questions, "order": [2, 0, 1], "max_tokens": 8}
+    catches = "answers that depend on what was asked before: weights, caches or settings of an earlier checkpoint"
+    yield record("metamorphic/order", ["GEN-1"], catches, asked, tokens)
+
+
 def crossover_records(_models: Path) -> Iterator[Record]:
     flat = ForwardCost(10.0, 0.0, 0)
     cases = {
@@ -378,4 +472,6 @@ FAMILIES: Mapping[str, Callable[[Path], Iterator[Record]]] = {
     "forward": forward_records,
     "generate": generate_records,
     "cache": cache_records,
+    "sampling": sampling_records,
+    "metamorphic": metamorphic_records,
 }

@@ -78,6 +78,12 @@ def validate(content: object, schema_name: str, where: str) -> None:
         raise RefusedError(Refusal.ARTIFACT_INVALID, f"{where}, at {place}: {textwrap.shorten(error.message, 300)}")
 
 
+def schema_part(schema_name: str, part: str) -> Any:
+    """A validator for schemas/<schema_name>.schema.json#/$defs/<part>."""
+    whole = read_json(SCHEMAS / f"{schema_name}.schema.json")
+    return jsonschema.Draft202012Validator({"$ref": f"{whole['$id']}#/$defs/{part}"}, registry=_registry())
+
+
 def sha256(path: Path) -> str:
     """Hexadecimal digest of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

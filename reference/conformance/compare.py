@@ -1,13 +1,13 @@
 """Verdicts: what the comparison of an engine's answer with a record says."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
-from reference.engine import Precision
+from reference.engine import Precision, Scores
 from reference.errors import Array
 from reference.numerics import log_softmax
 
@@ -18,24 +18,43 @@ class Verdict(str, Enum):
     PASS = "pass"
     FAIL = "fail"
     NEAR_TIE = "near_tie"
+    XFAIL = "xfail"
+    XPASS = "xpass"
     UNSUPPORTED = "unsupported"
+    NOT_APPLICABLE = "not_applicable"
     HARNESS_ERROR = "harness_error"
+    TIMEOUT = "timeout"
 
     def __str__(self) -> str:
         return self.value
 
 
+GOOD = frozenset({Verdict.PASS, Verdict.NEAR_TIE})
+BAD = frozenset({Verdict.FAIL, Verdict.XPASS, Verdict.HARNESS_ERROR, Verdict.TIMEOUT})
+
+NO_DETAILS: Mapping[str, Any] = {}
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, and one sentence for a person where it is not a pass."""
+    """A verdict, one sentence for a person where it is not a plain pass, and the numbers behind it."""
 
     verdict: Verdict
     sentence: str = ""
+    details: Mapping[str, Any] = field(default_factory=lambda: NO_DETAILS)
+    crashes: int = 0  # times the engine died while it was asked
 
 
 PASS = Judgement(Verdict.PASS)
 
-TOLERANCES: Mapping[Precision, float] = {"exact": 0.0, "f64": 1e-10, "f32": 1e-4}
+TOLERANCES: Mapping[Precision, float] = {
+    "exact": 0.0,
+    "f64": 1e-10,
+    "f32": 1e-4,
+    "f16": 2e-2,
+    "bf16": 1e-1,
+    "int8": 2e-1,
+}
 """Largest difference of a logit or logprob, relative to max(1, the row's largest |logit|).
 
 Measured over all rows of the forward and cache records: at most 1.0e-5 for the fast twin in float32 and 3.4e-5 for
@@ -43,49 +62,73 @@ transformers in float32 (median 4e-7 for both).
 """
 
 
-def compare_logits(expected: Array, answered: Array, precision: Precision) -> Judgement:
-    """Logits [T, V] against logits [T, V]: the first row out of tolerance, with its largest difference."""
+def compare_logits(expected: Array, answered: Array, precision: Precision, scores: Scores = "logits") -> Judgement:
+    """Scores [T, V] against logits [T, V]: the first row out of tolerance, with its largest difference."""
     if answered.shape != expected.shape:
-        return fail(f"expected logits {list(expected.shape)}, got {list(answered.shape)}")
-    for position, (right, given) in enumerate(zip(expected, answered, strict=True)):
-        limit = TOLERANCES[precision] * max(1.0, float(np.max(np.abs(right))))
-        off = difference(right, given)
-        if not np.max(off) <= limit:
-            token = int(np.argmax(off))  # the first NaN, if there is one
-            return fail(
-                f"first divergence at position {position}: logit of token {token} is {given[token]:.9g}, "
-                f"expected {right[token]:.9g} (largest difference {off[token]:.3g}, tolerance {limit:.3g})"
-            )
-    return PASS
+        return fail(f"expected {scores} {list(expected.shape)}, got {list(answered.shape)}")
+    limits = TOLERANCES[precision] * np.maximum(1.0, np.abs(expected).max(axis=-1))
+    off = np.array([difference(*rows, scores) for rows in zip(expected, answered, strict=True)])
+    largest = off.max(axis=-1)
+    wrong = np.flatnonzero(~(largest <= limits))
+    if len(wrong) == 0:
+        return PASS
+    position = int(wrong[0])
+    token = int(np.argmax(off[position]))  # the first NaN, if there is one
+    right = expected[position] if scores == "logits" else log_softmax(expected[position])
+    sentence = (
+        f"first divergence at position {position}: {scores[:-1]} of token {token} is "
+        f"{answered[position, token]:.9g}, expected {right[token]:.9g} (largest difference "
+        f"{off[position, token]:.3g}, tolerance {limits[position]:.3g})"
+    )
+    details = {"position": position, "token": token, "differences": largest.tolist(), "tolerances": limits.tolist()}
+    return Judgement(Verdict.FAIL, sentence, details)
 
 
-def difference(right: Array, given: Array) -> Array:
+def difference(right: Array, given: Array, scores: Scores = "logits") -> Array:
     """|logit difference| and |logprob difference| of a row, whichever is larger, [V] -> [V].
 
-    Both: a constant added to all logits leaves logprobs alone, and is wrong.
+    Both: a constant added to all logits leaves logprobs alone, and is wrong. An engine that gives logprobs is asked
+    for no more.
     """
     given = np.asarray(given, dtype=np.float64)
-    logprobs: Array = np.abs(log_softmax(given) - log_softmax(right))
-    return np.maximum(logprobs, np.abs(given - right))
+    with np.errstate(invalid="ignore"):
+        logprobs: Array = np.abs((given if scores == "logprobs" else log_softmax(given)) - log_softmax(right))
+        return logprobs if scores == "logprobs" else np.maximum(logprobs, np.abs(given - right))
+
+
+Logits = Callable[[int], Array]
+"""Index of an output token -> the specification's logits [V] where it was chosen."""
 
 
 def compare_tokens(
-    expected: Sequence[int], answered: Sequence[int], margins: Sequence[float] | None, precision: Precision
+    expected: Sequence[int], answered: Sequence[int], precision: Precision, logits: Logits
 ) -> Judgement:
-    """Token ids against token ids: the first divergence. Within the precision's noise of a tie it is a near tie.
-
-    margins[i] is the specification's top-1 margin, in logits, where it chose expected[i].
-    """
+    """Token ids against token ids: the first divergence, a near tie where the precision's noise could cause it."""
     for index, (right, given) in enumerate(zip(expected, answered, strict=False)):
-        if right == given:
-            continue
-        margin = math.inf if margins is None else margins[index]
-        sentence = f"first divergence at output token {index}: {given}, expected {right} (margin {margin:.3g} logits)"
-        is_near = margin <= 2.0 * TOLERANCES[precision]
-        return Judgement(Verdict.NEAR_TIE if is_near else Verdict.FAIL, sentence)
+        if right != given:
+            return _divergence(index, right, given, precision, logits(index))
     if len(expected) != len(answered):
-        return fail(f"expected {len(expected)} tokens, got {len(answered)}")
+        sentence = f"expected {len(expected)} tokens, got {len(answered)}"
+        return Judgement(
+            Verdict.FAIL, sentence, {"expected_tokens": list(expected), "answered_tokens": list(answered)}
+        )
     return PASS
+
+
+def _divergence(index: int, right: int, given: int, precision: Precision, row: Array) -> Judgement:
+    """Each of the two logits may be off by the tolerance, so a margin of twice the tolerance is a near tie."""
+    limit = 2.0 * TOLERANCES[precision] * max(1.0, float(np.abs(row).max()))
+    details: dict[str, Any] = {"index": index, "expected_token": right, "answered_token": given, "limit": limit}
+    if not 0 <= given < len(row):
+        sentence = f"output token {index} is {given}, which no vocabulary of {len(row)} has; expected {right}"
+        return Judgement(Verdict.FAIL, sentence, details)
+    margin = float(row[right] - row[given])
+    details |= {"expected_logit": float(row[right]), "answered_logit": float(row[given]), "margin": margin}
+    sentence = (
+        f"first divergence at output token {index}: {given} (reference logit {row[given]:.6g}), expected {right} "
+        f"({row[right]:.6g}); margin {margin:.3g} logits, noise {limit:.3g}"
+    )
+    return Judgement(Verdict.NEAR_TIE if margin <= limit else Verdict.FAIL, sentence, details)
 
 
 def compare_fields(expected: object, answered: object, place: str = "$") -> Judgement:

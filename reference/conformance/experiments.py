@@ -17,7 +17,6 @@ from reference.model.checkpoint import load_config
 from reference.serving.cost_model import ForwardCost
 from reference.serving.loop import Served
 from reference.serving.metrics import lifetimes, saturation, snapshot, summarize
-from reference.serving.policies import Limits
 from reference.serving.session import Request
 
 Clock = Callable[[], float]
@@ -58,10 +57,10 @@ TARGET_COST, DRAFT_COST = ForwardCost(22.0, 0.42, 32), ForwardCost(2.6, 0.045, 3
 def batching(engine: Engine) -> dict[str, Any]:
     """Fixed batches against continuous admission, three requests in two slots."""
     engine.load(MODELS / "batching")
-    fixed = engine.serve(BATCHING_REQUESTS, "static", Limits(capacity=2))
-    admitted = engine.serve(BATCHING_REQUESTS, "continuous", Limits(capacity=2))
+    fixed = engine.serve(BATCHING_REQUESTS, "static", {"capacity": 2})
+    admitted = engine.serve(BATCHING_REQUESTS, "continuous", {"capacity": 2})
     try:
-        refusal = f"capacity 0 served {engine.serve(BATCHING_REQUESTS, 'static', Limits(capacity=0))}"
+        refusal = f"capacity 0 served {engine.serve(BATCHING_REQUESTS, 'static', {'capacity': 0})}"
     except RefusedError as error:
         refusal = str(error)
     return {
@@ -80,10 +79,13 @@ def sweep(engine: Engine, clock_s: Clock) -> dict[str, Any]:
     config = load_config(MODELS / "sweep")
     requests = sweep_requests()
     kv_bytes = config.kv_bytes_per_token()
-    alone = {request.id: engine.serve([request], "budgeted", Limits(1)).tokens[request.id] for request in requests}
+    kv_limits = {"kv_budget_bytes": KV_BUDGET_BYTES, "kv_bytes_per_token": kv_bytes}
+    alone = {
+        request.id: engine.serve([request], "budgeted", {"capacity": 1}).tokens[request.id] for request in requests
+    }
     runs = {
         concurrency: engine.serve(
-            requests, "budgeted", Limits(concurrency, PREFILL_BUDGET, None, KV_BUDGET_BYTES // kv_bytes)
+            requests, "budgeted", {"capacity": concurrency, "prefill_token_budget": PREFILL_BUDGET, **kv_limits}
         )
         for concurrency in SWEEP_CONCURRENCIES
     }
@@ -219,7 +221,8 @@ def _sweep_row(concurrency: int, run: Served, kv_bytes: int) -> dict[str, Any]:
 
 def _telemetry(engine: Engine, requests: tuple[Request, ...], kv_bytes: int, clock_s: Clock) -> dict[str, Any]:
     """A snapshot in the middle of a run; both rates are totals divided by one elapsed time."""
-    limits = Limits(len(requests), TELEMETRY_PREFILL_BUDGET, SCRATCH_UNITS, KV_BUDGET_BYTES // kv_bytes)
+    limits = {"capacity": len(requests), "prefill_token_budget": TELEMETRY_PREFILL_BUDGET}
+    limits |= {"scratch_units": SCRATCH_UNITS, "kv_budget_bytes": KV_BUDGET_BYTES, "kv_bytes_per_token": kv_bytes}
     start = clock_s()
     served = engine.serve(requests, "budgeted", limits, TELEMETRY_TICKS)
     elapsed_s = clock_s() - start

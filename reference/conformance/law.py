@@ -2,17 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
-from reference.decoding.verification import Verification, accept_probability, residual, total_variation
+from reference.decoding.verification import accept_probability, residual, total_variation
 from reference.errors import Array
 from reference.numerics import cumulative
 
 ROUNDING = 1e-12
 """Distances below this are rounding: each law is a sum of a few dozen float64 products."""
 
-Verify = Callable[[Array, Array, Sequence[int], Sequence[float], float], Verification]
+
+class Emitted(Protocol):
+    """The answer of a verifier, as far as its law is concerned."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...
+
+
+Verify = Callable[[Array, Array, Sequence[int], Sequence[float], float], Emitted]
 
 
 def distance_to_target(verify: Verify, p: Array, q: Array) -> float:

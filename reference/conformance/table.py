@@ -3,22 +3,28 @@
 import textwrap
 from collections.abc import Sequence
 
-from reference.conformance.compare import Judgement, Verdict
-from reference.conformance.judge import Record
+from reference.conformance.compare import BAD, GOOD, PASS, Judgement, Verdict
+from reference.conformance.records import Record
 from reference.engine import Description
 
 Judged = Sequence[tuple[Record, Judgement]]
 
+ALWAYS_SHOWN = (Verdict.PASS, Verdict.FAIL, Verdict.NEAR_TIE, Verdict.UNSUPPORTED, Verdict.HARNESS_ERROR)
+
 
 def verdict_table(engine: Description, judged: Judged) -> str:
     """One row a family, one column a verdict, and their sum: the records that were planned."""
+    shown = [verdict for verdict in Verdict if verdict in ALWAYS_SHOWN or verdict in _verdicts(judged)]
     lines = [f"{engine.name} {engine.version} (compared as {engine.precision})"]
-    lines.append(f"  {'family':12s}" + "".join(f"{verdict:>15s}" for verdict in Verdict) + f"{'records':>9s}")
+    lines.append(f"  {'family':12s}" + "".join(f"{verdict:>15s}" for verdict in shown) + f"{'records':>9s}")
     families = sorted({record.family for record, _ in judged})
     for family in [*families, "all"]:
         verdicts = [judgement.verdict for record, judgement in judged if family in (record.family, "all")]
-        counts = "".join(f"{verdicts.count(verdict) or '-':>15}" for verdict in Verdict)
+        counts = "".join(f"{verdicts.count(verdict) or '-':>15}" for verdict in shown)
         lines.append(f"  {family:12s}{counts}{len(verdicts):9d}")
+    crashes = sum(judgement.crashes for _, judgement in judged)
+    if crashes > 0:
+        lines.append(f"  the engine died {crashes} times and was started again")
     return "\n".join(lines)
 
 
@@ -29,7 +35,7 @@ def failures(judged: Judged) -> str:
     for record, judgement in judged:
         if judgement.verdict is Verdict.UNSUPPORTED:
             unsupported.setdefault(judgement.sentence, []).append(record.id)
-        elif judgement.verdict is not Verdict.PASS:
+        elif judgement is not PASS and (judgement.verdict is not Verdict.PASS or judgement.sentence):
             lines.append(f"  {judgement.verdict}: {record.id}: {judgement.sentence}")
     for sentence, ids in unsupported.items():
         text = f"unsupported ({sentence}): {', '.join(ids)}"
@@ -38,6 +44,10 @@ def failures(judged: Judged) -> str:
 
 
 def is_good(judged: Judged) -> bool:
-    """Whether nothing failed and something was executed: a run without a pass shows nothing."""
-    verdicts = {judgement.verdict for _, judgement in judged}
-    return Verdict.PASS in verdicts and not verdicts & {Verdict.FAIL, Verdict.HARNESS_ERROR}
+    """Whether nothing failed and a core record was executed: a run that executed none shows nothing."""
+    executed = any(judgement.verdict in GOOD and record.is_core for record, judgement in judged)
+    return executed and not _verdicts(judged) & BAD
+
+
+def _verdicts(judged: Judged) -> frozenset[Verdict]:
+    return frozenset(judgement.verdict for _, judgement in judged)

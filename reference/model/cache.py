@@ -25,6 +25,13 @@ class KVCache:
         """Number of tokens in the cache."""
         return int(self.keys.shape[1])
 
+    def check_fits(self, config: ModelConfig) -> None:
+        """Raises: CACHE_RANGE if the entries are those of another shape of model."""
+        L, _, K, D = self.keys.shape
+        wanted = (config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+        if wanted != (L, K, D):
+            _refuse(f"a cache of {L} layers, {K} heads of size {D} does not fit a model of {wanted}")
+
     def append(self, keys: Array, values: Array) -> "KVCache":
         """[KV-2] The cache with T more tokens, keys and values [L, T, K, D]. Raises: CACHE_RANGE."""
         L, _, K, D = self.keys.shape

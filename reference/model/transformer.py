@@ -21,10 +21,11 @@ def forward(model: Model, tokens: Sequence[int], cache: KVCache) -> tuple[Array,
     """[FWD-1] Logits [T, V] after each new token, and the cache [S + T] that holds them.
 
     `cache` [S] holds the session's earlier tokens; the new ones take positions S .. S + T - 1.
-    Raises: PROMPT_EMPTY, TOKEN_OUT_OF_RANGE, CONTEXT_EXCEEDED.
+    Raises: PROMPT_EMPTY, TOKEN_OUT_OF_RANGE, CONTEXT_EXCEEDED, CACHE_RANGE for another model's cache.
     """
     config, weights = model.config, model.weights
     check_tokens(config, tokens, len(cache))
+    cache.check_fits(config)
     cosine, sine = rotation(config, len(cache), len(tokens))
     x = weights.embedding[list(tokens)]  # [T, E]
     keys, values = [], []

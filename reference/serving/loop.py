@@ -38,7 +38,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the model side remembers between ticks: tokens of all sessions, KV caches of the hot ones."""
+    """What the model side remembers between ticks: tokens of the live sessions, KV caches of the hot ones."""
 
     tokens: dict[str, tuple[int, ...]]  # prompt and output
     caches: dict[str, KVCache]
@@ -53,15 +53,18 @@ def serve(
     """
     outputs = Outputs({}, {})
     ticks = []
+    finished: dict[str, tuple[int, ...]] = {}
     for plan, tick in schedule(requests, policy, limits):
         if max_ticks is not None and tick.tick >= max_ticks:
             break
         outputs = compute(model, plan, outputs)
         for session_id in tick.finished:
             outputs.caches.pop(session_id, None)
+            finished[session_id] = outputs.tokens.pop(session_id)
         ticks.append(tick)
     prompts = {request.id: len(request.prompt) for request in requests}
-    return Served(tuple(ticks), {id_: tokens[prompts[id_] :] for id_, tokens in outputs.tokens.items()})
+    known = {**finished, **outputs.tokens}
+    return Served(tuple(ticks), {id_: tokens[prompts[id_] :] for id_, tokens in known.items()})
 
 
 def compute(model: Model, plan: Plan, outputs: Outputs) -> Outputs:

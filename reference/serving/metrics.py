@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reference.errors import Refusal, RefusedError
 from reference.serving.session import Trace
@@ -72,8 +72,12 @@ def snapshot(trace: Trace, num_ticks: int) -> Telemetry:
     seen = tuple(row for row in trace if row.tick < num_ticks)
     if not seen:
         raise RefusedError(Refusal.LIMIT_NOT_POSITIVE, f"nothing has happened after {num_ticks} ticks")
-    last = seen[-1]
-    return Telemetry(summarize(seen), last.running, last.waiting, last.kv_tokens)
+    last, summary = seen[-1], summarize(seen)
+    if len(seen) < len(trace):
+        # The run goes on later: the ticks since the last row were idle, and count.
+        tokens_per_tick = (summary.prefill_tokens + summary.decode_tokens) / num_ticks
+        summary = replace(summary, ticks=num_ticks, tokens_per_tick=tokens_per_tick)
+    return Telemetry(summary, last.running, last.waiting, last.kv_tokens)
 
 
 def lifetimes(trace: Trace) -> dict[str, tuple[int, int]]:
@@ -84,6 +88,11 @@ def lifetimes(trace: Trace) -> dict[str, tuple[int, int]]:
 
 
 def saturation(tokens_per_tick: Mapping[int, float]) -> int:
-    """[METRIC-4] The smallest concurrency that reaches the highest tokens per tick of a sweep."""
+    """[METRIC-4] The smallest concurrency that reaches the highest tokens per tick of a sweep.
+
+    Raises: LIMIT_NOT_POSITIVE for a sweep of nothing.
+    """
+    if not tokens_per_tick:
+        raise RefusedError(Refusal.LIMIT_NOT_POSITIVE, "a sweep needs at least one concurrency")
     best = max(tokens_per_tick.values())
     return min(concurrency for concurrency, rate in tokens_per_tick.items() if rate == best)

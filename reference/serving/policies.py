@@ -27,16 +27,22 @@ class Limits:
     capacity: int  # concurrently live sessions
     prefill_token_budget: int | None = None  # prompt tokens a tick
     scratch_units: int | None = None  # each live session holds one
-    kv_budget_tokens: int | None = None  # KV entries of all live sessions
+    kv_budget_bytes: int | None = None  # KV caches of all live sessions
+    kv_bytes_per_token: int = 1
     kv_pressure: KvPressure = "queue"
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
             raise RefusedError(Refusal.CAPACITY_NOT_POSITIVE, "positive capacity required")
-        for name in ("prefill_token_budget", "scratch_units", "kv_budget_tokens"):
+        for name in ("prefill_token_budget", "scratch_units", "kv_budget_bytes", "kv_bytes_per_token"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
                 raise RefusedError(Refusal.LIMIT_NOT_POSITIVE, f"{name} is {limit}; at least 1 is needed")
+
+    @property
+    def kv_budget_tokens(self) -> int | None:
+        """KV entries of all live sessions: a part of an entry is none."""
+        return None if self.kv_budget_bytes is None else self.kv_budget_bytes // self.kv_bytes_per_token
 
     @property
     def max_running(self) -> int:
@@ -48,7 +54,11 @@ Policy = Callable[[WaitingQueue, Sequence[Session], Limits], Plan]
 
 
 def static(waiting: WaitingQueue, running: Sequence[Session], limits: Limits) -> Plan:
-    """[SCHED-1] A fixed batch: no admission until all of the last batch have finished (FasterTransformer)."""
+    """[SCHED-1] A fixed batch: no admission until all of the last batch have finished (FasterTransformer).
+
+    Raises: LIMIT_UNKNOWN for a budget.
+    """
+    _refuse_budgets("static", limits)
     if len(running) > 0:
         return Plan(tuple(Decode(session.id) for session in running))
     return continuous(waiting, running, limits)
@@ -57,8 +67,9 @@ def static(waiting: WaitingQueue, running: Sequence[Session], limits: Limits) ->
 def continuous(waiting: WaitingQueue, running: Sequence[Session], limits: Limits) -> Plan:
     """[SCHED-2] Free slots are filled in arrival order before each tick (Yu et al. 2022, Orca, Algorithm 1).
 
-    Every live session gets one token a tick, a new one by its prefill.
+    Every live session gets one token a tick, a new one by its prefill. Raises: LIMIT_UNKNOWN for a budget.
     """
+    _refuse_budgets("continuous", limits)
     decodes = tuple(Decode(session.id) for session in running)
     free = limits.max_running - len(running)
     prefills = tuple(Prefill(request) for _, request in zip(range(free), waiting, strict=False))
@@ -128,6 +139,12 @@ def make_room(operations: Sequence[Operation], running: Sequence[Session], budge
         is_miss = isinstance(operation, Decode) and held == 0
         planned.append(Decode(session_id, is_miss=True) if is_miss else operation)
     return tuple(planned)
+
+
+def _refuse_budgets(policy: str, limits: Limits) -> None:
+    for name in ("prefill_token_budget", "kv_budget_bytes"):
+        if getattr(limits, name) is not None:
+            raise RefusedError(Refusal.LIMIT_UNKNOWN, f"the policy {policy} has no {name}; budgeted has")
 
 
 def _fits_now(prompt_tokens: int, reserved: int, limits: Limits) -> bool:

@@ -1,15 +1,41 @@
 """The fast twin as an engine: judged by the goldens like any other."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from reference.decoding.generate import Generation, StopRule, check_prompt, finish_reason
-from reference.decoding.sampling import greedy
-from reference.engine import Description, Engine
+import numpy as np
+
+from reference.decoding.generate import FinishReason, StopRule, check_prompt, finish_reason
+from reference.engine import Description, Engine, Output, Precision, verbs_of
 from reference.errors import Array
 from reference.fast.model import FastModel
 from reference.fast.session import FastSession
+
+
+@dataclass
+class _Row:
+    """A prompt being decoded."""
+
+    session: FastSession
+    pending: list[int]  # tokens the session has not seen
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    reason: FinishReason | None = None
+    batch_size: int = 0
+
+    def append(self, logits: Array, stop: StopRule, batch_size: int) -> None:
+        """The most likely token; logits [V]."""
+        token, num_known = int(logits.argmax()), len(self.session)
+        self.logprobs.append(float(logits[token] - np.logaddexp.reduce(logits)))
+        self.tokens.append(token)
+        self.reason = finish_reason(num_known - len(self.tokens) + 1, self.tokens, stop)
+        self.pending, self.batch_size = [token], max(self.batch_size, batch_size)
+
+    def output(self, logprobs: bool) -> Output:
+        told = tuple(self.logprobs) if logprobs else None
+        return Output(tuple(self.tokens), self.reason, told, self.batch_size)
 
 
 class FastEngine(Engine):
@@ -21,7 +47,10 @@ class FastEngine(Engine):
         self._model: FastModel | None = None
 
     def describe(self) -> Description:
-        return Description(f"fast twin ({self._dtype})", "0.1.0", "f32" if self._dtype == "float32" else "f64")
+        claims = verbs_of(FastEngine) | {"finish_reason", "batch", "logprobs"}
+        precision: Precision = "f32" if self._dtype == "float32" else "f64"
+        itemsize = np.dtype(self._dtype).itemsize
+        return Description(f"fast twin ({self._dtype})", "0.1.0", precision, claims=claims, kv_itemsize=itemsize)
 
     def load(self, model_dir: Path) -> None:
         self._model = FastModel.load(model_dir, self._dtype)
@@ -30,17 +59,19 @@ class FastEngine(Engine):
     def score(self, tokens: Sequence[int]) -> Array:
         return self.model.forward([(self.model.open(), tokens)])[0]
 
-    def generate(self, prompt: Sequence[int], max_tokens: int, eos_ids: Sequence[int]) -> Generation:
+    def generate(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, eos_ids: Sequence[int], logprobs: bool = False
+    ) -> list[Output]:
+        """All prompts as one batch, each row until its own end."""
         stop = StopRule(max_tokens, tuple(eos_ids), self.model.config.context_length)
-        check_prompt(self.model.config, prompt, stop)
-        session, output, reason = self.model.open(), list[int](), None
-        new_tokens = list(prompt)
-        while reason is None:
-            logits = self.model.forward([(session, new_tokens)], logits="last")[0]
-            new_tokens = [greedy(logits[-1])]
-            output += new_tokens
-            reason = finish_reason(len(prompt), output, stop)
-        return Generation(tuple(output), reason)
+        for prompt in prompts:
+            check_prompt(self.model.config, prompt, stop)
+        rows = [_Row(self.model.open(), list(prompt)) for prompt in prompts]
+        while running := [row for row in rows if row.reason is None]:
+            logits = self.model.forward([(row.session, row.pending) for row in running], logits="last")
+            for row, scores in zip(running, logits, strict=True):
+                row.append(scores[-1], stop, len(running))
+        return [row.output(logprobs) for row in rows]
 
     def open(self) -> int:
         return self._keep(self.model.open())
@@ -53,6 +84,9 @@ class FastEngine(Engine):
 
     def fork(self, session: int) -> int:
         return self._keep(self._sessions[session].fork())
+
+    def kv_bytes(self, session: int) -> int:
+        return self._sessions[session].nbytes
 
     def close(self, session: int) -> None:
         del self._sessions[session]

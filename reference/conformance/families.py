@@ -1,0 +1,244 @@
+"""One question and one comparison a family: what its records ask an engine, and what makes the answer right."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reference.conformance import law
+from reference.conformance.artifacts import MODELS, to_plain
+from reference.conformance.compare import (
+    PASS,
+    TOLERANCES,
+    Judgement,
+    Logits,
+    Verdict,
+    compare_fields,
+    compare_logits,
+    compare_tokens,
+    fail,
+)
+from reference.engine import Description, Engine, Output
+from reference.errors import Array, UnsupportedError
+from reference.model.cache import empty_cache
+from reference.model.checkpoint import load_model
+from reference.model.transformer import forward
+from reference.model.weights import Model
+from reference.numerics import log_softmax
+from reference.serving.cost_model import ForwardCost
+from reference.serving.session import Request
+
+Asked = Mapping[str, Any]
+Expected = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family's records are asked and compared."""
+
+    ask: Callable[[Engine, Asked], Any]
+    compare: Callable[[Any, Asked, Expected, Description], Judgement]
+
+
+def ask_forward(engine: Engine, asked: Asked) -> Array:
+    return engine.score(asked["prompt"])
+
+
+def compare_forward(answered: Array, _asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    """Logits at every position."""
+    return compare_logits(np.array(expected["logits"]), answered, engine.precision, engine.scores)
+
+
+def ask_generate(engine: Engine, asked: Asked) -> Output:
+    wants_logprobs = "logprobs" in engine.describe().claims
+    (output,) = engine.generate([asked["prompt"]], asked["max_tokens"], asked["eos_ids"], wants_logprobs)
+    return output
+
+
+def compare_generate(answered: Output, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    """Greedy tokens, their logprobs where the engine tells them, then the finish reason."""
+    row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
+    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row)
+    if judgement is not PASS:
+        return judgement
+    if answered.logprobs is not None:
+        judgement = compare_logprobs(answered, engine, row)
+    if judgement is not PASS or answered.finish_reason == expected["finish_reason"]:
+        return judgement
+    if answered.finish_reason is None and "finish_reason" not in engine.claims:
+        return Judgement(Verdict.UNSUPPORTED, "the tokens agree, but the engine tells no finish_reason")
+    return fail(f"finish reason {answered.finish_reason!r}, expected {expected['finish_reason']!r}")
+
+
+def compare_logprobs(answered: Output, engine: Description, row: Logits) -> Judgement:
+    """The logprob of every output token."""
+    told = answered.logprobs or ()
+    if len(told) != len(answered.tokens):
+        return fail(f"{len(told)} logprobs for {len(answered.tokens)} tokens")
+    for index, (token, given) in enumerate(zip(answered.tokens, told, strict=True)):
+        logits = row(index)
+        right = float(log_softmax(logits)[token])
+        limit = TOLERANCES[engine.precision] * max(1.0, float(np.abs(logits).max()))
+        if not abs(given - right) <= limit:
+            sentence = f"logprob of output token {index} is {given:.9g}, expected {right:.9g} (tolerance {limit:.3g})"
+            return fail(sentence)
+    return PASS
+
+
+def ask_cache(engine: Engine, asked: Asked) -> list[Any]:
+    """A script of session operations: the scores [T, V] of every extend, the bytes of every kv_bytes."""
+    handles: dict[str, int] = {}
+    answers: list[Any] = []
+    for step in asked["steps"]:
+        name = step["session"]
+        match step["op"]:
+            case "open":
+                handles[name] = engine.open()
+            case "extend":
+                answers.append(engine.extend(handles[name], step["tokens"]))
+            case "truncate":
+                engine.truncate(handles[name], step["num_tokens"])
+            case "fork":
+                handles[step["into"]] = engine.fork(handles[name])
+            case "kv_bytes":
+                answers.append(engine.kv_bytes(handles[name]))
+            case "close":
+                engine.close(handles.pop(name))
+            case op:
+                raise ValueError(f"no session operation {op!r}")
+    for handle in handles.values():
+        engine.close(handle)
+    return answers
+
+
+def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    """Every extend answers the scores of a fresh computation; every kv_bytes the numbers that the tokens need."""
+    answers = iter(answered)
+    rows, sizes = iter(expected["logits"]), iter(expected.get("kv_numbers", ()))
+    for number, step in enumerate(asked["steps"]):
+        judgement = PASS
+        if step["op"] == "extend":
+            right = np.array([next(rows) for _ in step["tokens"]])
+            judgement = compare_logits(right, next(answers), engine.precision, engine.scores)
+        elif step["op"] == "kv_bytes":
+            judgement = _compare_bytes(next(sizes), next(answers), engine)
+        if judgement is not PASS:
+            sentence = f"step {number} ({step['op']} {step['session']}): {judgement.sentence}"
+            return Judgement(judgement.verdict, sentence, judgement.details)
+    return PASS
+
+
+def _compare_bytes(numbers: int, answered: int, engine: Description) -> Judgement:
+    if engine.kv_itemsize is None:
+        return Judgement(Verdict.UNSUPPORTED, "the engine does not tell its kv_dtype")
+    right = numbers * engine.kv_itemsize
+    return PASS if answered == right else fail(f"{answered} bytes of keys and values, expected {right}")
+
+
+def ask_serving(engine: Engine, asked: Asked) -> Any:
+    requests = [Request(**{**request, "prompt": tuple(request["prompt"])}) for request in asked["requests"]]
+    return engine.serve(requests, asked["policy"], asked["limits"])
+
+
+def compare_serving(answered: Any, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    """The tokens of every request, then the trace row by row."""
+    traces = {"expected_trace": expected["trace"], "answered_trace": to_plain(answered.trace)}
+    prompts = {request["id"]: request["prompt"] for request in asked["requests"]}
+    for request_id, tokens in sorted(expected["tokens"].items()):
+        row = reference_logits(asked["model"], prompts[request_id], tokens)
+        judgement = compare_tokens(tokens, answered.tokens.get(request_id, ()), engine.precision, row)
+        if judgement is not PASS:
+            sentence = f"request {request_id}: {judgement.sentence}"
+            return Judgement(judgement.verdict, sentence, {**judgement.details, **traces})
+    judgement = compare_fields(dict(expected), to_plain({"tokens": answered.tokens, "trace": answered.trace}))
+    return judgement if judgement is PASS else Judgement(judgement.verdict, judgement.sentence, traces)
+
+
+def ask_speculation(engine: Engine, asked: Asked) -> Any:
+    """A step with given p, q, drafts and coins; the law of a step; or a whole loop of two models."""
+    match asked["kind"]:
+        case "verify":
+            p, q = np.array(asked["p"]), np.array(asked["q"])
+            return engine.verify(p, q, asked["drafts"], asked["accept_coins"], asked["final_coin"])
+        case "law":
+            return law.distance_to_target(engine.verify, np.array(asked["p"]), np.array(asked["q"]))
+    draft_dir = MODELS / asked["draft"]
+    output = engine.speculate(draft_dir, asked["prompt"], asked["gamma"], asked["max_tokens"], asked["eos_ids"])
+    if output.steps is None:
+        raise UnsupportedError("steps of speculation")
+    return output
+
+
+def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    match asked["kind"]:
+        case "verify":
+            return compare_fields(dict(expected), to_plain(answered))
+        case "law":
+            right = expected["tv_distance"]
+            if abs(answered - right) <= law.ROUNDING:
+                return PASS
+            return fail(f"the law of the first token is {answered:.6g} from the target's, expected {right}")
+    row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
+    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row)
+    if judgement is not PASS:
+        return judgement
+    told = to_plain(answered)
+    return compare_fields(dict(expected), {name: told[name] for name in expected})
+
+
+def ask_sampling(engine: Engine, asked: Asked) -> int:
+    return engine.sample(np.array(asked["logits"]), asked["temperature"], asked["coin"])
+
+
+def compare_sampling(answered: int, _asked: Asked, expected: Expected, _engine: Description) -> Judgement:
+    return compare_fields(expected["token"], answered)
+
+
+def ask_crossover(engine: Engine, asked: Asked) -> list[Any]:
+    target, draft = ForwardCost(**asked["target"]), ForwardCost(**asked["draft"])
+    sizes = asked["batch_sizes"]
+    return [engine.crossover(size, asked["gamma"], asked["alphas"], target, draft) for size in sizes]
+
+
+def compare_crossover(answered: list[Any], _asked: Asked, expected: Expected, _engine: Description) -> Judgement:
+    """The cost of plain and speculative decoding at each batch size."""
+    return compare_fields(expected["rows"], to_plain(answered))
+
+
+def reference_logits(model_name: str, prompt: Any, output: Any) -> Logits:
+    """The specification's logits [V] where output token i is chosen, computed when they are asked for.
+
+    The output is decoded token by token: under dynamic and longrope RoPE a prefill of it has other logits.
+    """
+
+    @cache
+    def rows() -> list[Array]:
+        model = _model(MODELS / model_name)
+        logits, kv = forward(model, prompt, empty_cache(model.config))
+        chosen = [logits[-1]]
+        for token in output[:-1]:
+            logits, kv = forward(model, [token], kv)
+            chosen.append(logits[-1])
+        return chosen
+
+    return lambda index: rows()[index]
+
+
+@cache
+def _model(model_dir: Path) -> Model:
+    return load_model(model_dir)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "batching": Family(ask_serving, compare_serving),
+    "cache": Family(ask_cache, compare_cache),
+    "crossover": Family(ask_crossover, compare_crossover),
+    "forward": Family(ask_forward, compare_forward),
+    "generate": Family(ask_generate, compare_generate),
+    "sampling": Family(ask_sampling, compare_sampling),
+    "speculation": Family(ask_speculation, compare_speculation),
+    "sweep": Family(ask_serving, compare_serving),
+}
