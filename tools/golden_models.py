@@ -8,11 +8,13 @@ model; what the goldens pin is the forward pass through that body.
 Everything here is integer arithmetic or the specification's own, so the files have the same bytes on every machine.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from golden_zoo import ZOO
 
 from reference.errors import Array
 from reference.model.cache import empty_cache
@@ -89,6 +91,11 @@ def build_models(directory: Path) -> None:
     save_fitted(directory / "draft", DRAFT, steps({session: SWEEP_PROMPTS[session] for session in drafted}, drafted))
     for name, config in ROPE_MODELS.items():
         save_model(directory / name, config, body(name, config))
+    for name, animal in ZOO.items():
+        tensors = animal.change(animal.config, body(name, animal.config))
+        save_model(directory / name, animal.config, tensors, animal.storage, animal.num_shards)
+        if animal.fields is not None:
+            (directory / name / "config.json").write_text(json.dumps(animal.fields, indent=2, sort_keys=True) + "\n")
 
 
 def integers(stream: str, num_integers: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from golden_models import BATCHING_PROMPTS, SWEEP_PROMPTS, integers
+from golden_zoo import ZOO
 
 from reference.conformance.experiments import (
     BATCHING_REQUESTS,
@@ -25,7 +26,7 @@ from reference.conformance.experiments import (
 )
 from reference.conformance.law import distance_to_target
 from reference.decoding.generate import StopRule, choose_greedily, generate
-from reference.decoding.sampling import distribution, draw
+from reference.decoding.sampling import distribution, draw, greedy
 from reference.decoding.speculation import generate_speculatively
 from reference.decoding.verification import verify
 from reference.engine import POLICIES
@@ -96,10 +97,23 @@ def forward_records(models: Path) -> Iterator[Record]:
             prompt = tokens_of(f"forward {name} {label}", num_tokens, model.config.vocab_size)
             asked = {"model": name, "prompt": prompt}
             yield record(f"forward/{name}-{label}", rules, catches, asked, {"logits": logits_of(model, prompt)})
+        if name == "zoo-far":
+            yield distant(name, model, rules)
+        if name in ZOO:
+            continue
         prompt = [7] * 9
         catches = "positions left out: without RoPE a repeated token gives the same logits everywhere"
         asked = {"model": name, "prompt": prompt}
         yield record(f"forward/{name}-repeated", rules, catches, asked, {"logits": logits_of(model, prompt)})
+
+
+def distant(name: str, model: Model, rules: Sequence[str]) -> Record:
+    """A long prompt, compared at some of its positions only."""
+    prompt = tokens_of(f"forward {name} distant", 300, model.config.vocab_size)
+    positions = [0, 1, *range(15, 300, 32), 254, 255, 256, 299]
+    expected = {"positions": sorted(positions), "logits": logits_of(model, prompt)[sorted(positions)]}
+    catches = "angles in low precision, or a table of cosines that is too short"
+    return record(f"forward/{name}-distant", rules, catches, {"model": name, "prompt": prompt}, expected)
 
 
 def generate_records(models: Path) -> Iterator[Record]:
@@ -124,6 +138,13 @@ def generate_records(models: Path) -> Iterator[Record]:
         prompt = leading_prompt(loaded[name], f"context {name}", limit - 4, 4)
         catches = "a context length off by one: prompt and output together fill it exactly"
         yield generation(f"{name}-fills-context", loaded, name, prompt, 9, (), [*rules, "FWD-2"], catches)
+    for num_tokens in (1, 15, 16, 17, 31, 32, 33):
+        prompt = leading_prompt(loaded["zoo-grouped"], f"edge {num_tokens}", num_tokens, 4)
+        catches = "a block of the cache that is filled exactly, or one token more or less"
+        yield generation(f"zoo-grouped-edge-{num_tokens}", loaded, "zoo-grouped", prompt, 4, (), rules, catches)
+    prompt = leading_prompt(loaded["zoo-far"], "distant", 300, 6)
+    catches = "decoding at positions of several hundred"
+    yield generation("zoo-far-distant", loaded, "zoo-far", prompt, 6, (), rules, catches)
     for name, model in loaded.items():
         prompt = leading_prompt(model, f"generate {name}", 6, 12)
         catches = "cached keys rotated by the wrong position, or a cache entry lost"
@@ -143,33 +164,40 @@ def generation(
     model = models[name]
     stop = StopRule(max_tokens, tuple(eos_ids), model.config.context_length)
     output = generate(model, prompt, stop, choose_greedily)
-    margins = margins_of(model, prompt, output.tokens)
-    assert min(margins) >= LEAST_MARGIN, f"{label}: margin {min(margins)}"
+    leads = list(margins(model, prompt, len(output.tokens)))
+    assert min(leads) >= LEAST_MARGIN, f"{label}: margin {min(leads)}"
     asked = {"model": name, "prompt": list(prompt), "max_tokens": max_tokens, "eos_ids": list(eos_ids)}
-    expected = {"tokens": output.tokens, "finish_reason": output.finish_reason, "margins": margins}
+    expected = {"tokens": output.tokens, "finish_reason": output.finish_reason, "margins": leads}
     return record(f"generate/{label}", rules, catches, asked, expected)
 
 
-def margins_of(model: Model, prompt: Sequence[int], output: Sequence[int]) -> list[float]:
-    """By how many logits each output token leads the next best, from one teacher-forced forward."""
-    rows = logits_of(model, [*prompt, *output[:-1]])[len(prompt) - 1 :]
-    ordered = np.sort(rows, axis=-1)
-    return [float(margin) for margin in ordered[:, -1] - ordered[:, -2]]
+def margins(model: Model, prompt: Sequence[int], max_tokens: int) -> Iterator[float]:
+    """By how many logits each token of the greedy continuation leads the next best, as it is decoded."""
+    tokens, cache = list(prompt), empty_cache(model.config)
+    for _ in range(max_tokens):
+        logits, cache = forward(model, tokens, cache)
+        second, first = np.sort(logits[-1])[-2:]
+        yield float(first - second)
+        tokens = [greedy(logits[-1])]
 
 
 def leading_prompt(model: Model, name: str, num_tokens: int, max_tokens: int) -> list[int]:
     """The first prompt of a stream whose greedy continuation leads everywhere by LEAST_MARGIN."""
     for attempt in range(400):
         prompt = tokens_of(f"{name} {attempt}", num_tokens, model.config.vocab_size)
-        output = generate(model, prompt, StopRule(max_tokens, (), model.config.context_length), choose_greedily)
-        if min(margins_of(model, prompt, output.tokens)) >= LEAST_MARGIN:
+        if all(margin >= LEAST_MARGIN for margin in margins(model, prompt, max_tokens)):
             return prompt
     raise SystemExit(f"no prompt of {name} has a continuation with margins of {LEAST_MARGIN}")
+
+
+CACHE_ZOO = ("zoo-grouped", "zoo-one-kv-head")
 
 
 def cache_records(models: Path) -> Iterator[Record]:
     rules = ["KV-1", "KV-2", "FWD-1", "ROPE-2"]
     for name, model in models_in(models).items():
+        if name in ZOO and name not in CACHE_ZOO:
+            continue
         is_path_dependent = model.config.rope.rope_type in ("dynamic", "longrope")
         num_tokens = 4 if is_path_dependent else 5
         prompt = tokens_of(f"cache {name}", 12, model.config.vocab_size)

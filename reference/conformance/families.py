@@ -1,7 +1,7 @@
 """One question and one comparison a family: what its records ask an engine, and what makes the answer right."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,14 @@ def ask_forward(engine: Engine, asked: Asked) -> Array:
     return engine.score(asked["prompt"])
 
 
-def compare_forward(answered: Array, _asked: Asked, expected: Expected, engine: Description) -> Judgement:
-    """Logits at every position."""
-    return compare_logits(np.array(expected["logits"]), answered, engine.precision, engine.scores)
+def compare_forward(answered: Array, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+    """Logits at every position, or at those that the record holds."""
+    right = np.array(expected["logits"])
+    positions = expected.get("positions")
+    if positions is not None and len(answered) == len(asked["prompt"]):
+        judgement = compare_logits(right, answered[positions], engine.precision, engine.scores)
+        return replace(judgement, details={**judgement.details, "positions": positions})
+    return compare_logits(right, answered, engine.precision, engine.scores)
 
 
 def ask_generate(engine: Engine, asked: Asked) -> Output:

@@ -1,6 +1,7 @@
 """An engine in a process of its own, asked in JSON lines (docs/protocol.md). Both directions are validated."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -57,8 +58,6 @@ class RemoteEngine(Engine):
         )
 
     def load(self, model_dir: Path) -> None:
-        if self._channel is None:
-            self._start()
         if model_dir != self._loaded:
             self._loaded = None
             self._ask("load", {"model_dir": str(model_dir.resolve()), "dtype": self._dtype})
@@ -146,10 +145,14 @@ class RemoteEngine(Engine):
 
     def _ask(self, verb: str, args: Mapping[str, Any]) -> Any:
         """The result of a verb. After a broken protocol the process is ended: what it says next means nothing."""
-        assert self._channel is not None, "load comes first"
+        if self._channel is None:
+            self._start()
+        assert self._channel is not None
         self._seq += 1
         request = {"seq": self._seq, "verb": verb, "args": to_wire(to_sendable(args))}
-        _validator("request").validate(request)
+        broken = _broken(f"{verb}_args", request["args"])
+        if broken is not None:
+            raise HarnessError(f"the question breaks schemas/protocol.schema.json: {broken}")
         limit_s = max(LOAD_S, self._limit_s) if verb == "load" else self._limit_s
         try:
             line = self._channel.ask(json.dumps(request, separators=(",", ":")).encode(), limit_s)
@@ -157,7 +160,7 @@ class RemoteEngine(Engine):
         except HarnessError as error:
             self._channel.close()
             words = "\n".join(self._channel.last_words().splitlines()[-LINES_SHOWN:])
-            self._channel = None
+            self._channel = self._loaded = None
             raise type(error)(f"{verb}: {error}" + (f"; its stderr ends: {words}" if words else "")) from None
         return self._result(verb, answer)
 
@@ -170,12 +173,11 @@ class RemoteEngine(Engine):
             raise HarnessError(f"the answer {shown!r} is not JSON ({error}); only answers belong on stdout") from None
         if isinstance(answer, dict) and answer.get("seq") != self._seq:
             raise HarnessError(f"the answer has seq {answer.get('seq')!r}, expected {self._seq}")
-        broken = jsonschema.exceptions.best_match(_validator("answer").iter_errors(answer))
+        broken = _broken("answer", answer)
         if broken is None and "result" in answer:
-            broken = jsonschema.exceptions.best_match(_validator(f"{verb}_result").iter_errors(answer["result"]))
+            broken = _broken(f"{verb}_result", answer["result"])
         if broken is not None:
-            place = "/".join(str(step) for step in broken.absolute_path)
-            raise HarnessError(f"the answer breaks schemas/protocol.schema.json at {place!r}: {broken.message[:200]}")
+            raise HarnessError(f"the answer breaks schemas/protocol.schema.json: {broken}")
         assert isinstance(answer, dict)
         return answer
 
@@ -199,6 +201,12 @@ def to_sendable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: to_sendable(member) for name, member in value.items()}
     return value if isinstance(value, np.ndarray) else to_plain(value)
+
+
+def _broken(part: str, value: Any) -> str | None:
+    """Where and how a value breaks a part of the protocol's schema, or None."""
+    error = jsonschema.exceptions.best_match(_validator(part).iter_errors(value))
+    return None if error is None else f"at {error.json_path}: {textwrap.shorten(error.message, 200)}"
 
 
 @cache

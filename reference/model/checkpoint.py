@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +16,8 @@ from reference.model.config import ModelConfig, config_from_dict, config_to_dict
 from reference.model.weights import EMBEDDING, LM_HEAD, Model, tensor_shapes, weights_from_tensors
 
 STORAGE_TYPES: Mapping[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+StorageType = Literal["bfloat16", "float16", "float32"]
+STORAGE_CODES: Mapping[StorageType, str] = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 # Tables that old checkpoints store beside the weights; the config determines them.
 DERIVED_TENSOR = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -55,27 +57,50 @@ def load_tensors(directory: Path, config: ModelConfig) -> dict[str, Array]:
     return tensors
 
 
-def save_model(directory: Path, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
-    """Writes config.json and model.safetensors in bfloat16, each to a temporary name first.
+def save_model(
+    directory: Path,
+    config: ModelConfig,
+    tensors: Mapping[str, Array],
+    storage: StorageType = "bfloat16",
+    num_shards: int = 1,
+) -> None:
+    """Writes config.json and model.safetensors, or shards with an index, each to a temporary name first.
 
-    Raises: CHECKPOINT_INVALID if a number is not exact in bfloat16 or the tensors do not fit the config.
+    Raises: CHECKPOINT_INVALID if a number is not exact in the storage type or the tensors do not fit the config.
     """
     shapes = tensor_shapes(config)
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         _refuse(f"{directory}: the tensors are not those of the config")
     stored = {}
     for name in sorted(tensors):
-        stored[name] = tensors[name].astype(ml_dtypes.bfloat16)
+        stored[name] = tensors[name].astype(STORAGE_TYPES[STORAGE_CODES[storage]])
         if not np.array_equal(stored[name].astype(np.float64), tensors[name]):
-            _refuse(f"tensor {name} holds a number that is not exact in bfloat16")
-    text = json.dumps({**config_to_dict(config), "dtype": "bfloat16"}, indent=2, sort_keys=True)
+            _refuse(f"tensor {name} holds a number that is not exact in {storage}")
     directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / SINGLE_FILE, _safetensors_bytes(stored))
-    _write(directory / "config.json", (text + "\n").encode())
+    if num_shards == 1:
+        _write(directory / SINGLE_FILE, _safetensors_bytes(stored, storage))
+    else:
+        _save_shards(directory, stored, storage, num_shards)
+    _write(directory / "config.json", _json_bytes({**config_to_dict(config), "dtype": storage}))
 
 
-def _safetensors_bytes(tensors: Mapping[str, Any]) -> bytes:
-    """A safetensors file of bfloat16 arrays in the order given.
+def _save_shards(directory: Path, tensors: Mapping[str, Any], storage: StorageType, num_shards: int) -> None:
+    """Tensors in turn to the shards, and the index that says which is where."""
+    files = [f"model-{number + 1:05d}-of-{num_shards:05d}.safetensors" for number in range(num_shards)]
+    weight_map = {name: files[number % num_shards] for number, name in enumerate(tensors)}
+    for file in files:
+        shard = {name: tensor for name, tensor in tensors.items() if weight_map[name] == file}
+        _write(directory / file, _safetensors_bytes(shard, storage))
+    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    _write(directory / INDEX_FILE, _json_bytes({"metadata": {"total_size": num_bytes}, "weight_map": weight_map}))
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _safetensors_bytes(tensors: Mapping[str, Any], storage: StorageType) -> bytes:
+    """A safetensors file of arrays of one type in the order given.
 
     Written here because the library's writer has changed its header's bytes between releases.
     """
@@ -83,7 +108,8 @@ def _safetensors_bytes(tensors: Mapping[str, Any]) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": [end, end + tensor.nbytes]}
+        offsets = [end, end + tensor.nbytes]
+        header[name] = {"dtype": STORAGE_CODES[storage], "shape": tensor.shape, "data_offsets": offsets}
         end += tensor.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

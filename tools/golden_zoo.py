@@ -1,0 +1,140 @@
+"""The zoo: small checkpoints, each with a property under which a common mistake shows.
+
+No two dimensions of a checkpoint coincide unless that is its point: 6 heads over 2 KV heads make groups of 3, and a
+projection is not square. Weights are the integers of golden_models; what differs is named here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reference.errors import Array
+from reference.model.checkpoint import StorageType
+from reference.model.config import ModelConfig
+from reference.model.rope_parameters import RopeParameters
+from reference.model.weights import EMBEDDING, FINAL_NORM, LM_HEAD
+
+Tensors = dict[str, Array]
+
+GROUPED = ModelConfig(
+    vocab_size=37, hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=6,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=96, rms_norm_eps=1e-5,
+    rope=RopeParameters("default", 300.0),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Animal:
+    """A checkpoint of the zoo."""
+
+    config: ModelConfig
+    catches: str
+    change: Callable[[ModelConfig, Tensors], Tensors] = lambda _config, tensors: tensors
+    storage: StorageType = "bfloat16"
+    num_shards: int = 1
+    fields: Mapping[str, Any] | None = None  # of config.json, instead of all of them
+
+
+def scaled(factors: Mapping[str, float]) -> Callable[[ModelConfig, Tensors], Tensors]:
+    """Multiplies every tensor whose name holds a key; factors are powers of two, so weights stay exact."""
+
+    def change(_config: ModelConfig, tensors: Tensors) -> Tensors:
+        for part, factor in factors.items():
+            tensors |= {name: tensor * factor for name, tensor in tensors.items() if part in name}
+        return tensors
+
+    return change
+
+
+def outliers(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    """Two channels of the residual stream are 64 times the others, as in trained models (Dettmers et al. 2022)."""
+    embedding = tensors[EMBEDDING].copy()
+    embedding[:, [3, 11]] *= 64.0
+    return {**tensors, EMBEDDING: embedding}
+
+
+def nearly_zero_row(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    """The embedding of token 5 is 2**-13 of the others: its norm is the eps."""
+    embedding = tensors[EMBEDDING].copy()
+    embedding[5] *= 2.0**-13
+    return {**tensors, EMBEDDING: embedding}
+
+
+def large_logits(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    return {**tensors, LM_HEAD: tensors[LM_HEAD] * 32.0}
+
+
+def negative_logits(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    """All logits below zero: the final norm keeps one channel large and positive, and the head subtracts it."""
+    norm, head = np.abs(tensors[FINAL_NORM]), tensors[LM_HEAD] * 4.0
+    embedding = tensors[EMBEDDING].copy()
+    embedding[:, 0] = 8.0
+    norm[0] = 4.0
+    head[:, 0] = -4.0
+    return {**tensors, EMBEDDING: embedding, FINAL_NORM: norm, LM_HEAD: head}
+
+
+LLAMA3 = RopeParameters(
+    "llama3", 500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=12
+)
+DEFAULTS = replace(
+    GROUPED, num_key_value_heads=5, num_attention_heads=5, head_dim=4, max_position_embeddings=2048,
+    rms_norm_eps=1e-6, rope=RopeParameters("default", 10000.0), eos_token_ids=(2,),
+)  # fmt: skip
+NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+NEEDED_FIELDS = {"model_type": "llama", **{name: getattr(DEFAULTS, name) for name in NEEDED}}
+
+ZOO: Mapping[str, Animal] = {
+    "zoo-grouped": Animal(GROUPED, "groups of heads taken as interleaved, or head_dim as hidden / heads"),
+    "zoo-one-kv-head": Animal(
+        replace(GROUPED, num_key_value_heads=1, attention_bias=True, mlp_bias=True, vocab_size=43),
+        "one KV head, or a bias left out",
+    ),
+    "zoo-all-kv-heads": Animal(
+        replace(GROUPED, num_key_value_heads=6, head_dim=4, tie_word_embeddings=True, vocab_size=41),
+        "head_dim as hidden / heads, or a tied head",
+    ),
+    "zoo-llama3": Animal(replace(GROUPED, rope=LLAMA3, head_dim=16), "a band of the llama3 frequencies"),
+    "zoo-far": Animal(
+        replace(GROUPED, max_position_embeddings=512, vocab_size=23, num_hidden_layers=2,
+                rope=RopeParameters("default", 1e6)),
+        "positions of several hundred, where float32 angles and small tables go wrong",
+    ),
+    "zoo-eps": Animal(
+        replace(GROUPED, rms_norm_eps=0.0625),
+        "an eps that is ignored, added twice or outside the root",
+        nearly_zero_row,
+    ),
+    "zoo-tiny-activations": Animal(
+        replace(GROUPED, rms_norm_eps=1e-6),
+        "an eps of another size, where activations are as small as it",
+        scaled({EMBEDDING: 2.0**-10, "o_proj": 2.0**-8, "down_proj": 2.0**-8}),
+    ),
+    "zoo-outliers": Animal(GROUPED, "sums in low precision where two channels outweigh all others", outliers),
+    "zoo-peaked": Animal(
+        GROUPED, "a softmax without its maximum, which overflows in float32", scaled({"q_proj": 16.0, "k_proj": 16.0})
+    ),
+    "zoo-large-logits": Animal(GROUPED, "logits that are capped, or rounded to few bits", large_logits),
+    "zoo-negative-logits": Animal(
+        GROUPED, "an argmax that starts at 0, where all logits are below it", negative_logits
+    ),
+    "zoo-coincide-vocab": Animal(
+        replace(GROUPED, vocab_size=20), "tensors told apart by their shape: vocabulary = hidden"
+    ),
+    "zoo-coincide-square": Animal(
+        replace(GROUPED, hidden_size=32, intermediate_size=32, vocab_size=32, num_attention_heads=4,
+                num_key_value_heads=4, head_dim=8),
+        "a transpose that hides in square matrices",
+    ),
+    "zoo-defaults-spelled": Animal(DEFAULTS, "a config that spells every default out"),
+    "zoo-defaults-left-out": Animal(
+        DEFAULTS,
+        "other defaults than those of transformers' LlamaConfig",
+        fields=NEEDED_FIELDS,
+    ),
+    "zoo-sharded": Animal(GROUPED, "a shard that is not read", num_shards=3),
+    "zoo-float16": Animal(replace(GROUPED, tie_word_embeddings=True), "float16 read as bfloat16", storage="float16"),
+    "zoo-float32": Animal(GROUPED, "float32 files", storage="float32"),
+}  # fmt: skip
