@@ -19,7 +19,7 @@ from reference.model.weights import EMBEDDING, FINAL_NORM, LM_HEAD
 Tensors = dict[str, Array]
 
 GROUPED = ModelConfig(
-    vocab_size=37, hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=6,
+    vocab_size=37, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=6,
     num_key_value_heads=2, head_dim=8, max_position_embeddings=96, rms_norm_eps=1e-5,
     rope=RopeParameters("default", 300.0),
 )  # fmt: skip
@@ -80,7 +80,7 @@ LLAMA3 = RopeParameters(
     "llama3", 500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=12
 )
 DEFAULTS = replace(
-    GROUPED, num_key_value_heads=5, num_attention_heads=5, head_dim=4, max_position_embeddings=2048,
+    GROUPED, num_key_value_heads=6, num_attention_heads=6, head_dim=4, max_position_embeddings=2048,
     rms_norm_eps=1e-6, rope=RopeParameters("default", 10000.0), eos_token_ids=(2,),
 )  # fmt: skip
 NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -93,7 +93,7 @@ ZOO: Mapping[str, Animal] = {
         "one KV head, or a bias left out",
     ),
     "zoo-all-kv-heads": Animal(
-        replace(GROUPED, num_key_value_heads=6, head_dim=4, tie_word_embeddings=True, vocab_size=41),
+        replace(GROUPED, num_key_value_heads=6, head_dim=6, tie_word_embeddings=True, vocab_size=41),
         "head_dim as hidden / heads, or a tied head",
     ),
     "zoo-llama3": Animal(replace(GROUPED, rope=LLAMA3, head_dim=16), "a band of the llama3 frequencies"),
@@ -121,7 +121,7 @@ ZOO: Mapping[str, Animal] = {
         GROUPED, "an argmax that starts at 0, where all logits are below it", negative_logits
     ),
     "zoo-coincide-vocab": Animal(
-        replace(GROUPED, vocab_size=20), "tensors told apart by their shape: vocabulary = hidden"
+        replace(GROUPED, vocab_size=24), "tensors told apart by their shape: vocabulary = hidden"
     ),
     "zoo-coincide-square": Animal(
         replace(GROUPED, hidden_size=32, intermediate_size=32, vocab_size=32, num_attention_heads=4,

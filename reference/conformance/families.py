@@ -22,7 +22,7 @@ from reference.conformance.compare import (
     fail,
 )
 from reference.engine import Description, Engine, Output
-from reference.errors import Array, UnsupportedError
+from reference.errors import Array
 from reference.model.cache import empty_cache
 from reference.model.checkpoint import load_model
 from reference.model.transformer import forward
@@ -171,10 +171,7 @@ def ask_speculation(engine: Engine, asked: Asked) -> Any:
         case "law":
             return law.distance_to_target(engine.verify, np.array(asked["p"]), np.array(asked["q"]))
     draft_dir = MODELS / asked["draft"]
-    output = engine.speculate(draft_dir, asked["prompt"], asked["gamma"], asked["max_tokens"], asked["eos_ids"])
-    if output.steps is None:
-        raise UnsupportedError("steps of speculation")
-    return output
+    return engine.speculate(draft_dir, asked["prompt"], asked["gamma"], asked["max_tokens"], asked["eos_ids"])
 
 
 def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine: Description) -> Judgement:
@@ -191,7 +188,11 @@ def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine:
     if judgement is not PASS:
         return judgement
     told = to_plain(answered)
-    return compare_fields(dict(expected), {name: told[name] for name in expected})
+    names = [name for name in expected if name != "steps" or answered.steps is not None]
+    judgement = compare_fields({name: expected[name] for name in names}, {name: told[name] for name in names})
+    if judgement is PASS and answered.steps is None:
+        return Judgement(Verdict.PASS, "tokens only: the engine does not tell its steps")
+    return judgement
 
 
 def ask_sampling(engine: Engine, asked: Asked) -> int:

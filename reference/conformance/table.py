@@ -3,11 +3,13 @@
 import textwrap
 from collections.abc import Sequence
 
-from reference.conformance.compare import BAD, GOOD, PASS, Judgement, Verdict
+from reference.conformance.compare import BAD, GOOD, Judgement, Verdict
 from reference.conformance.records import Record
 from reference.engine import Description
 
 Judged = Sequence[tuple[Record, Judgement]]
+
+TOGETHER = frozenset({Verdict.PASS, Verdict.UNSUPPORTED, Verdict.NOT_APPLICABLE})
 
 ALWAYS_SHOWN = (Verdict.PASS, Verdict.FAIL, Verdict.NEAR_TIE, Verdict.UNSUPPORTED, Verdict.HARNESS_ERROR)
 
@@ -29,16 +31,16 @@ def verdict_table(engine: Description, judged: Judged) -> str:
 
 
 def failures(judged: Judged) -> str:
-    """A line a record that did not pass; unsupported ones are named together, by what the engine does not have."""
+    """A line a record that did not pass; those of one sentence are named together where it is not about them."""
     lines = []
-    unsupported: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for record, judgement in judged:
-        if judgement.verdict is Verdict.UNSUPPORTED:
-            unsupported.setdefault(judgement.sentence, []).append(record.id)
-        elif judgement is not PASS and (judgement.verdict is not Verdict.PASS or judgement.sentence):
+        if judgement.verdict in TOGETHER and judgement.sentence:
+            together.setdefault(f"{judgement.verdict} ({judgement.sentence})", []).append(record.id)
+        elif judgement.verdict is not Verdict.PASS:
             lines.append(f"  {judgement.verdict}: {record.id}: {judgement.sentence}")
-    for sentence, ids in unsupported.items():
-        text = f"unsupported ({sentence}): {', '.join(ids)}"
+    for kind, ids in together.items():
+        text = f"{kind}: {', '.join(ids)}"
         lines.append(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join(lines)
 
