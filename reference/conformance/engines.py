@@ -48,16 +48,13 @@ HOSTED: Mapping[str, Hosted] = {
     "hosted-spec": Hosted("golden_llama", "Specification", "float64"),
     "hosted-fast": Hosted("golden_llama", "FastTwin"),
     "transformers": Hosted("transformers_hf", "Llama"),
-    "transformers-bf16": Hosted("transformers_hf", "Llama", "bfloat16"),
     "transformers-eager": Hosted("transformers_hf", "LlamaEager"),
     "transformers-static": Hosted("transformers_hf", "LlamaStatic"),
     "llama.cpp": Hosted("llama_cpp", "Llama"),
     "llama.cpp-flash": Hosted("llama_cpp", "LlamaFlash"),
     "llama.cpp-slots": Hosted("llama_cpp", "LlamaSlots"),
     "mlx": Hosted("mlx", "Llama"),
-    "mlx-bf16": Hosted("mlx", "Llama", "bfloat16"),
     "ctranslate2": Hosted("ctranslate2", "Llama"),
-    "ctranslate2-int8": Hosted("ctranslate2", "LlamaInt8", "int8"),
     "onnxruntime-genai": Hosted("onnxruntime_genai", "Llama"),
 }
 
