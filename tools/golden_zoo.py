@@ -20,7 +20,7 @@ Tensors = dict[str, Array]
 
 GROUPED = ModelConfig(
     vocab_size=37, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=6,
-    num_key_value_heads=2, head_dim=8, max_position_embeddings=96, rms_norm_eps=1e-5,
+    num_key_value_heads=2, head_dim=16, max_position_embeddings=96, rms_norm_eps=1e-5,
     rope=RopeParameters("default", 300.0),
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ ZOO: Mapping[str, Animal] = {
         replace(GROUPED, num_key_value_heads=6, head_dim=6, tie_word_embeddings=True, vocab_size=41),
         "head_dim as hidden / heads, or a tied head",
     ),
-    "zoo-llama3": Animal(replace(GROUPED, rope=LLAMA3, head_dim=16), "a band of the llama3 frequencies"),
+    "zoo-llama3": Animal(replace(GROUPED, rope=LLAMA3), "a band of the llama3 frequencies"),
     "zoo-far": Animal(
         replace(GROUPED, max_position_embeddings=512, vocab_size=23, num_hidden_layers=2,
                 rope=RopeParameters("default", 1e6)),
@@ -124,8 +124,8 @@ ZOO: Mapping[str, Animal] = {
         replace(GROUPED, vocab_size=24), "tensors told apart by their shape: vocabulary = hidden"
     ),
     "zoo-coincide-square": Animal(
-        replace(GROUPED, hidden_size=32, intermediate_size=32, vocab_size=32, num_attention_heads=4,
-                num_key_value_heads=4, head_dim=8),
+        replace(GROUPED, hidden_size=64, intermediate_size=64, vocab_size=64, num_attention_heads=4,
+                num_key_value_heads=4, head_dim=16),
         "a transpose that hides in square matrices",
     ),
     "zoo-defaults-spelled": Animal(DEFAULTS, "a config that spells every default out"),
