@@ -160,11 +160,11 @@ class Engine:
 
     def open(self) -> int:
         """A new session without tokens; returns its handle."""
-        raise UnsupportedError("sessions")
+        raise UnsupportedError("open")
 
     def extend(self, session: int, tokens: Sequence[int]) -> Array:
         """Append tokens to a session and return their logits [T, V]."""
-        raise UnsupportedError("sessions")
+        raise UnsupportedError("extend")
 
     def truncate(self, session: int, num_tokens: int) -> None:
         """Forget all but the first num_tokens tokens of a session."""
@@ -180,7 +180,7 @@ class Engine:
 
     def close(self, session: int) -> None:
         """End a session."""
-        raise UnsupportedError("sessions")
+        raise UnsupportedError("close")
 
     def bye(self) -> None:
         """The engine is needed no more."""

@@ -23,7 +23,7 @@ OTHER_TYPES = (None, True, 1, "x", [], {})
 # Fields that may be left out, with the reason. Deleting any other field is a damage.
 OPTIONAL = {"final_coin": "the recorded seeds do not state the coin of the replacement"}
 # Limits for which null means unlimited.
-NULLABLE = {"prefill_token_budget", "scratch_units", "kv_budget_tokens"}
+NULLABLE = {"prefill_token_budget", "scratch_units", "kv_budget_bytes"}
 # Arrays and objects that may be empty: nothing happened, or nothing ends the output.
 MAY_BE_EMPTY = {"eos_ids", "drafts", "prefilled", "decoded", "cache_misses", "evicted", "finished"}
 MAY_BE_EMPTY |= {"refused", "rejected_by_reason", "tokens of requests"}

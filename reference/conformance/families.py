@@ -10,6 +10,7 @@ import numpy as np
 
 from reference.conformance import law
 from reference.conformance.artifacts import MODELS, to_plain
+from reference.conformance.channel import HarnessError
 from reference.conformance.compare import (
     PASS,
     TOLERANCES,
@@ -22,7 +23,7 @@ from reference.conformance.compare import (
     fail,
 )
 from reference.engine import Description, Engine, Output
-from reference.errors import Array
+from reference.errors import Array, UnsupportedError
 from reference.model.cache import empty_cache
 from reference.model.checkpoint import load_model
 from reference.model.transformer import forward
@@ -94,42 +95,52 @@ def compare_logprobs(answered: Output, engine: Description, row: Logits) -> Judg
 
 
 def ask_cache(engine: Engine, asked: Asked) -> list[Any]:
-    """A script of session operations: the scores [T, V] of every extend, the bytes of every kv_bytes."""
+    """A script of session operations: the answer of every step, up to one that fails, whose error is the last."""
     handles: dict[str, int] = {}
     answers: list[Any] = []
     for step in asked["steps"]:
-        name = step["session"]
-        match step["op"]:
-            case "open":
-                handles[name] = engine.open()
-            case "extend":
-                answers.append(engine.extend(handles[name], step["tokens"]))
-            case "truncate":
-                engine.truncate(handles[name], step["num_tokens"])
-            case "fork":
-                handles[step["into"]] = engine.fork(handles[name])
-            case "kv_bytes":
-                answers.append(engine.kv_bytes(handles[name]))
-            case "close":
-                engine.close(handles.pop(name))
-            case op:
-                raise ValueError(f"no session operation {op!r}")
+        try:
+            answers.append(_do(engine, step, handles))
+        except (UnsupportedError, HarnessError):
+            raise
+        except Exception as error:  # an earlier answer may be wrong, which explains more
+            return [*answers, error]
     for handle in handles.values():
         engine.close(handle)
     return answers
 
 
+def _do(engine: Engine, step: Mapping[str, Any], handles: dict[str, int]) -> Any:
+    """The scores [T, V] of an extend, the bytes of a kv_bytes; nothing of the others."""
+    name = step["session"]
+    match step["op"]:
+        case "open":
+            handles[name] = engine.open()
+        case "extend":
+            return engine.extend(handles[name], step["tokens"])
+        case "truncate":
+            engine.truncate(handles[name], step["num_tokens"])
+        case "fork":
+            handles[step["into"]] = engine.fork(handles[name])
+        case "kv_bytes":
+            return engine.kv_bytes(handles[name])
+        case "close":
+            engine.close(handles.pop(name))
+    return None
+
+
 def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine: Description) -> Judgement:
     """Every extend answers the scores of a fresh computation; every kv_bytes the numbers that the tokens need."""
-    answers = iter(answered)
     rows, sizes = iter(expected["logits"]), iter(expected.get("kv_numbers", ()))
-    for number, step in enumerate(asked["steps"]):
+    for number, (step, answer) in enumerate(zip(asked["steps"], answered, strict=False)):
         judgement = PASS
-        if step["op"] == "extend":
+        if isinstance(answer, Exception):
+            judgement = fail(f"{type(answer).__name__}: {answer}")
+        elif step["op"] == "extend":
             right = np.array([next(rows) for _ in step["tokens"]])
-            judgement = compare_logits(right, next(answers), engine.precision, engine.scores)
+            judgement = compare_logits(right, answer, engine.precision, engine.scores)
         elif step["op"] == "kv_bytes":
-            judgement = _compare_bytes(next(sizes), next(answers), engine)
+            judgement = _compare_bytes(next(sizes), answer, engine)
         if judgement is not PASS:
             sentence = f"step {number} ({step['op']} {step['session']}): {judgement.sentence}"
             return Judgement(judgement.verdict, sentence, judgement.details)

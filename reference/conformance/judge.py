@@ -59,4 +59,7 @@ def _judge(engine: Engine, record: Record) -> Judgement:
         return fail(f"the engine raised {type(error).__name__}: {error}")
     if "refusal" in record.expected:
         return fail(f"expected a refusal ({record.expected['refusal']}), got an answer")
-    return JUDGES[record.family].compare(answered, record.input, record.expected, engine.describe())
+    try:
+        return JUDGES[record.family].compare(answered, record.input, record.expected, engine.describe())
+    except (AttributeError, TypeError, ValueError) as error:
+        return fail(f"the answer has no form that can be compared: {type(error).__name__}: {error}")

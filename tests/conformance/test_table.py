@@ -60,7 +60,7 @@ def test_a_run_without_failures_has_none_to_name():
         ([PASS, fail("wrong")], False),
         ([PASS, BROKEN], False),
         ([NO_FORK, NO_SERVE], False),
-        ([NEAR], False),
+        ([NEAR], True),
         ([], False),
     ],
 )

@@ -52,13 +52,13 @@ def test_under_the_smallest_kv_budgets_too(crowd: Any, spare: int) -> None:
     requests = requests_of(crowd)
     budget = max(request.max_cached for request in requests) + spare
     expected = {request.id: alone(request.prompt, request.max_tokens) for request in requests}
-    for limits in (Limits(4, kv_budget_tokens=budget), Limits(4, kv_budget_tokens=budget, kv_pressure="evict")):
+    for limits in (Limits(4, kv_budget_bytes=budget), Limits(4, kv_budget_bytes=budget, kv_pressure="evict")):
         assert expected == serve(model(), requests, budgeted, limits).tokens
 
 
 def test_the_smallest_budgets_do_evict() -> None:
     """Without evictions the law above would say nothing: two sessions of 3 + 4 tokens in 6 entries miss."""
     requests = requests_of([(0, (1, 2, 3), 4), (0, (4, 5, 6), 4)])
-    served = serve(model(), requests, budgeted, Limits(2, kv_budget_tokens=6, kv_pressure="evict"))
+    served = serve(model(), requests, budgeted, Limits(2, kv_budget_bytes=6, kv_pressure="evict"))
 
     assert 0 < summarize(served.trace).cache_misses

@@ -13,7 +13,12 @@ from tests.serving.workloads import trace_of
 
 BUDGETS = st.none() | st.integers(1, 20)
 LIMITS = st.builds(
-    Limits, st.integers(1, 4), BUDGETS, st.none() | st.integers(1, 4), BUDGETS, st.sampled_from(["queue", "evict"])
+    Limits,
+    st.integers(1, 4),
+    BUDGETS,
+    st.none() | st.integers(1, 4),
+    BUDGETS,
+    kv_pressure=st.sampled_from(["queue", "evict"]),
 )
 SHAPES = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(1, 6)), max_size=8)
 
@@ -38,8 +43,8 @@ def test_the_budgeted_policy_conserves_requests_tokens_and_memory(shapes: Any, l
     assert all(row.running <= limits.max_running for row in trace)
     if limits.prefill_token_budget is not None:
         assert all(row.prefill_tokens <= limits.prefill_token_budget for row in trace)
-    if limits.kv_budget_tokens is not None:
-        assert all(row.kv_tokens_high <= limits.kv_budget_tokens for row in trace)
+    if limits.kv_budget_bytes is not None:
+        assert all(row.kv_tokens_high <= limits.kv_budget_bytes for row in trace)
 
 
 @given(SHAPES, st.integers(1, 4), st.sampled_from([static, continuous]))
@@ -61,7 +66,7 @@ def test_kv_is_that_of_the_live_sessions_and_a_miss_follows_an_eviction(shapes: 
     assert summary.cache_misses <= summary.evictions
     assert all(row.kv_tokens <= row.kv_tokens_high for row in trace)
     assert all(row.kv_tokens == 0 for row in trace if row.running == 0)
-    if limits.kv_budget_tokens is None or limits.kv_pressure == "queue":
+    if limits.kv_budget_bytes is None or limits.kv_pressure == "queue":
         assert (0, 0, 0) == (summary.evictions, summary.cache_misses, summary.recomputed_tokens)
 
 

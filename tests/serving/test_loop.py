@@ -53,7 +53,7 @@ def test_a_trace_with_eviction_by_hand() -> None:
              **common),
     )  # fmt: skip
 
-    assert expected == trace_of(requests, budgeted, Limits(2, kv_budget_tokens=4, kv_pressure="evict"))
+    assert expected == trace_of(requests, budgeted, Limits(2, kv_budget_bytes=4, kv_pressure="evict"))
 
 
 def test_the_loop_remembers_who_was_used_last() -> None:
@@ -62,7 +62,7 @@ def test_the_loop_remembers_who_was_used_last() -> None:
     Budget 6: 3 + 2 + 2 exceed it. a's decode then fills it (2 + 4), and b's miss (3) sends out c, then a.
     """
     requests = (Request("a", 0, (1, 2), 4), Request("b", 1, (1, 2), 4), Request("c", 2, (1, 2), 1))
-    trace = trace_of(requests, budgeted, Limits(3, kv_budget_tokens=6, kv_pressure="evict"))
+    trace = trace_of(requests, budgeted, Limits(3, kv_budget_bytes=6, kv_pressure="evict"))
 
     assert [(), (), ("b", "c", "a")] == [row.evicted for row in trace[:3]]
     assert [(), (), ("b",)] == [row.cache_misses for row in trace[:3]]
@@ -118,14 +118,14 @@ def test_every_policy_gives_the_tokens_of_plain_decoding(policy: Any) -> None:
 def test_tokens_survive_the_evictions_of_the_trace_above() -> None:
     model = random_model()
     requests = (Request("x", 0, (1, 2), 3), Request("y", 0, (3, 4), 3))
-    squeezed = serve(model, requests, budgeted, Limits(2, kv_budget_tokens=4, kv_pressure="evict"))
+    squeezed = serve(model, requests, budgeted, Limits(2, kv_budget_bytes=4, kv_pressure="evict"))
 
     assert 4 == summarize(squeezed.trace).evictions
     assert serve(model, requests, budgeted, Limits(2)).tokens == squeezed.tokens
 
 
 def test_what_is_refused_has_no_tokens() -> None:
-    served = serve(random_model(), SMALL, budgeted, Limits(3, kv_budget_tokens=3))
+    served = serve(random_model(), SMALL, budgeted, Limits(3, kv_budget_bytes=3))
 
     assert {"b": Refusal.KV_EXCEEDS_BUDGET} == served.trace[0].refused
     assert ["a", "c"] == list(served.tokens)
@@ -155,7 +155,7 @@ def test_the_counted_entries_are_those_of_the_caches(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(loop, "compute", observed)
     requests = (Request("x", 0, (1, 2), 3), Request("y", 0, (3, 4), 3), Request("z", 1, (5,), 2))
-    trace = serve(random_model(), requests, budgeted, Limits(3, kv_budget_tokens=4, kv_pressure="evict")).trace
+    trace = serve(random_model(), requests, budgeted, Limits(3, kv_budget_bytes=4, kv_pressure="evict")).trace
 
     assert summarize(trace).cache_misses > 0
     assert [row.kv_tokens for row in trace[:-1]] == held[1:]

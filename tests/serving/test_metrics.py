@@ -103,7 +103,7 @@ def test_a_summary_with_evictions_refusals_and_an_idle_gap_by_hand() -> None:
         Request("long", 1, (1, 2, 3), 5),
         Request("z", 6, (1,), 1),
     )
-    trace = trace_of(requests, budgeted, Limits(3, kv_budget_tokens=4, kv_pressure="evict"))
+    trace = trace_of(requests, budgeted, Limits(3, kv_budget_bytes=4, kv_pressure="evict"))
     expected = Summary(
         ticks=7, forward_ticks=4, prefill_tokens=5, decode_tokens=4, decode_batches=2, recomputed_tokens=8,
         cache_misses=3, evictions=4, occupancy_average=2.0, occupancy_max=2, occupancy_last=2, tokens_per_tick=9 / 7,

@@ -23,7 +23,7 @@ def test_a_capacity_below_one_is_refused(capacity: int) -> None:
     assert Refusal.CAPACITY_NOT_POSITIVE == caught.value.reason
 
 
-@pytest.mark.parametrize("name", ["prefill_token_budget", "scratch_units", "kv_budget_tokens"])
+@pytest.mark.parametrize("name", ["prefill_token_budget", "scratch_units", "kv_budget_bytes"])
 def test_a_budget_below_one_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match=f"{name} is 0") as caught:
         Limits(1, **{name: 0})
@@ -51,7 +51,7 @@ def test_budgeted_prefills_whole_prompts_within_the_tick_budget() -> None:
 
 def test_what_can_never_fit_is_refused_and_the_next_is_admitted() -> None:
     long, grown = Request("long", 0, (1,) * 6, 1), Request("grown", 0, (1,), 20)
-    limits = Limits(3, prefill_token_budget=5, kv_budget_tokens=10)
+    limits = Limits(3, prefill_token_budget=5, kv_budget_bytes=10)
     expected = Plan(
         (Prefill(A),),
         {"long": Refusal.PROMPT_EXCEEDS_TOKEN_BUDGET, "grown": Refusal.KV_EXCEEDS_BUDGET},
@@ -64,8 +64,8 @@ def test_what_can_never_fit_is_refused_and_the_next_is_admitted() -> None:
 
 def test_kv_is_reserved_to_the_end_of_a_session() -> None:
     """a grows to 3 + 4 - 1 = 6 entries; a budget of 11 does not hold another 6, one of 12 does."""
-    held = Limits(3, kv_budget_tokens=11)
-    free = Limits(3, kv_budget_tokens=12)
+    held = Limits(3, kv_budget_bytes=11)
+    free = Limits(3, kv_budget_bytes=12)
 
     assert Plan((Decode("a"),)) == budgeted(queue(B), [RUNNING_A], held)
     assert Plan((Prefill(B), Decode("a")), num_taken=1) == budgeted(queue(B), [RUNNING_A], free)
@@ -84,7 +84,7 @@ def test_the_least_recently_used_session_is_evicted_and_misses() -> None:
 
 
 def test_under_eviction_admission_does_not_reserve() -> None:
-    limits = Limits(3, kv_budget_tokens=7, kv_pressure="evict")
+    limits = Limits(3, kv_budget_bytes=7, kv_pressure="evict")
     expected = Plan((Prefill(B), Decode("a")), num_taken=1)
 
     assert expected == budgeted(queue(B), [RUNNING_A], limits)
@@ -118,7 +118,7 @@ def test_the_first_that_does_not_fit_now_holds_up_smaller_ones() -> None:
 
     assert Plan((Prefill(A),), num_taken=1) == budgeted(queue(A, B, small), [], Limits(3, prefill_token_budget=5))
     # Here a grows to 6 of 11 entries; the 5 left do not hold b's 6, though they would hold the small one's 1.
-    assert Plan((Prefill(A),), num_taken=1) == budgeted(queue(A, B, small), [], Limits(3, kv_budget_tokens=11))
+    assert Plan((Prefill(A),), num_taken=1) == budgeted(queue(A, B, small), [], Limits(3, kv_budget_bytes=11))
 
 
 def test_behind_one_that_waits_nobody_is_refused_yet() -> None:
@@ -130,16 +130,16 @@ def test_behind_one_that_waits_nobody_is_refused_yet() -> None:
 
 def test_a_request_beyond_both_budgets_is_refused_for_its_prompt() -> None:
     long = Request("long", 0, (1,) * 6, 1)
-    limits = Limits(1, prefill_token_budget=5, kv_budget_tokens=5)
+    limits = Limits(1, prefill_token_budget=5, kv_budget_bytes=5)
 
     assert Refusal.PROMPT_EXCEEDS_TOKEN_BUDGET == never_fits(long, limits)
-    assert Refusal.KV_EXCEEDS_BUDGET == never_fits(long, Limits(1, kv_budget_tokens=5))
+    assert Refusal.KV_EXCEEDS_BUDGET == never_fits(long, Limits(1, kv_budget_bytes=5))
 
 
 @pytest.mark.parametrize("kv_pressure", ["queue", "evict"])
 def test_a_session_that_fills_the_kv_budget_alone_fits(kv_pressure: Any) -> None:
     """a grows to 3 + 4 - 1 = 6 entries."""
-    full, short = (Limits(1, kv_budget_tokens=size, kv_pressure=kv_pressure) for size in (6, 5))
+    full, short = (Limits(1, kv_budget_bytes=size, kv_pressure=kv_pressure) for size in (6, 5))
 
     assert Plan((Prefill(A),), num_taken=1) == budgeted(queue(A), [], full)
     assert Plan((), {"a": Refusal.KV_EXCEEDS_BUDGET}, 1) == budgeted(queue(A), [], short)
@@ -147,7 +147,7 @@ def test_a_session_that_fills_the_kv_budget_alone_fits(kv_pressure: Any) -> None
 
 def test_a_refused_request_takes_no_slot_and_no_budget() -> None:
     grown = Request("grown", 0, (1, 2), 20)
-    limits = Limits(1, prefill_token_budget=3, kv_budget_tokens=6)
+    limits = Limits(1, prefill_token_budget=3, kv_budget_bytes=6)
 
     assert Plan((Prefill(A),), {"grown": Refusal.KV_EXCEEDS_BUDGET}, 2) == budgeted(queue(grown, A), [], limits)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+from safetensors import deserialize
 
 ARCHITECTURE = "llama"
 LAYER_TENSORS = {
@@ -20,13 +21,16 @@ LAYER_TENSORS = {
 }
 
 
-def write_gguf(model_dir, path):
-    """Writes the checkpoint in `model_dir` to `path`. Raises NotImplementedError for a RoPE type llama.cpp lacks."""
+def write_gguf(model_dir, path, eos_ids=()):
+    """Writes the checkpoint in `model_dir` to `path` and returns its config.
+
+    Raises NotImplementedError for a RoPE type llama.cpp lacks, and for more eos ids than a file can name.
+    """
     config = with_defaults(json.loads((Path(model_dir) / "config.json").read_text()))
     tensors = read_tensors(Path(model_dir))
     writer = gguf.GGUFWriter(path, ARCHITECTURE)
     add_sizes(writer, config)
-    add_vocabulary(writer, config["vocab_size"])
+    add_vocabulary(writer, config["vocab_size"], eos_ids)
     add_rope(writer, config)
     for name, tensor in tensors.items():
         renamed = gguf_name(name)
@@ -53,8 +57,6 @@ def with_defaults(raw):
 
 def read_tensors(model_dir):
     """Name -> float32 array, from every safetensors file; bfloat16 is the upper half of a float32."""
-    from safetensors import deserialize
-
     tensors = {}
     for path in sorted(model_dir.glob("*.safetensors")):
         for name, entry in deserialize(path.read_bytes()):
@@ -99,16 +101,19 @@ def add_sizes(writer, config):
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
-def add_vocabulary(writer, vocab_size):
-    """Tokens without meaning. The file must name an eos; the last token is it, see adapter.py."""
-    writer.add_tokenizer_model("llama")
+def add_vocabulary(writer, vocab_size, eos_ids):
+    """Tokens without meaning. The tokenizer's kind is rwkv because llama.cpp gives it no eos of its own."""
+    writer.add_tokenizer_model("rwkv")
     writer.add_token_list([f"<{token}>".encode() for token in range(vocab_size)])
-    writer.add_token_scores([0.0] * vocab_size)
     writer.add_token_types([gguf.TokenType.NORMAL] * vocab_size)
-    for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_unk_token_id):
-        add(vocab_size - 1)
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
+    # Generation ends at each of the three.
+    ends = (writer.add_eos_token_id, writer.add_eot_token_id, writer.add_eom_token_id)
+    if len(eos_ids) > len(ends):
+        raise NotImplementedError(f"{len(eos_ids)} eos ids")
+    for add, token in zip(ends, eos_ids, strict=False):
+        add(token)
 
 
 def add_rope(writer, config):
