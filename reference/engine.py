@@ -76,12 +76,7 @@ class Engine:
     """An engine under test. Subclass it and override the verbs your engine has; the others are unsupported."""
 
     def describe(self) -> Description:
-        """Name, version and precision class.
-
-        Returns
-        -------
-        Description
-        """
+        """What the engine says of itself."""
         raise NotImplementedError("an engine must describe itself")
 
     def load(self, model_dir: Path) -> None:

@@ -4,6 +4,7 @@ Each check takes (module name, syntax tree) and gives its offences: none in the 
 """
 
 import ast
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-LAYERS = ("errors", "numerics", "model", "decoding", "serving", "engine", "conformance", "cli", "__main__")
+LAYERS = ("errors", "numerics", "model", "decoding", "serving", "engine", "conformance", "check", "cli", "__main__")
 RULE_LAYERS = frozenset({"errors", "numerics", "model", "decoding", "serving"})
 COUNTING_ONLY = frozenset({"reference.serving.session", "reference.serving.policies", "reference.serving.metrics"})
 FAST_MAY_IMPORT = (
@@ -22,6 +23,10 @@ FAST_MAY_IMPORT = (
 )
 GOLDEN_MAY_IMPORT = ("reference.engine", "reference.conformance", "reference.errors")
 MAY_IMPORT_FAST = ("reference.fast", "reference.conformance.adapters", "tools", "tests")
+
+# They run in the environments of other engines, whose numbers are those engines'.
+GUESTS = ("reference.conformance.adapters",)
+WORKER = "reference.conformance.worker"
 
 MACHINE_ARITHMETIC = frozenset(
     {
@@ -69,7 +74,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def imports_point_left(name: str, tree: ast.Module) -> list[str]:
-    """errors, numerics <- model <- decoding <- serving <- engine <- conformance <- cli; fast stands apart."""
+    """errors, numerics <- model <- decoding <- serving <- engine <- conformance <- check, cli; fast stands apart."""
     if area(name) not in LAYERS:
         return [] if area(name) in ("fast", "") else [f"{name} is in no layer"]
     allowed = LAYERS[: LAYERS.index(area(name)) + 1]
@@ -112,9 +117,22 @@ def goldens_ask_engines(name: str, tree: ast.Module) -> list[str]:
     ]
 
 
+def guests_stand_alone(name: str, tree: ast.Module) -> list[str]:
+    """The worker needs the standard library and numpy; an adapter of another engine imports nothing of ours."""
+    is_ours = is_below(name, (f"{GUESTS[0]}.golden_llama", f"{GUESTS[0]}.fast"))
+    if name != WORKER and (is_ours or not is_below(name, GUESTS)):
+        return []
+    offences = [f"{name}:{line} imports {other}" for line, other in imported(tree) if other.startswith("reference")]
+    if name == WORKER:
+        known = sys.stdlib_module_names | {"numpy"}
+        others = [(line, other) for line, other in imported(tree) if other.split(".")[0] not in known]
+        offences = [f"{name}:{line} imports {other}" for line, other in others]
+    return offences
+
+
 def arithmetic_is_numerics(name: str, tree: ast.Module) -> list[str]:
     """No product or elementary function of numpy or math, whose bytes differ between machines, but in numerics."""
-    if area(name) in ("", "numerics", "fast"):
+    if area(name) in ("", "numerics", "fast") or is_below(name, GUESTS):
         return []
     offences = []
     for node in ast.walk(tree):
@@ -202,6 +220,7 @@ CHECKS: tuple[Check, ...] = (
     schedulers_only_count,
     fast_stands_apart,
     goldens_ask_engines,
+    guests_stand_alone,
     arithmetic_is_numerics,
     rules_touch_nothing,
     rules_share_no_state,
@@ -261,6 +280,9 @@ LONG_MODULE = "x = 1\n" * (MAX_MODULE_LINES + 1)
         (fast_stands_apart, "golden.test_forward", "import reference.fast"),
         (goldens_ask_engines, "golden.conftest", "from reference.model.checkpoint import load_model"),
         (goldens_ask_engines, "golden.test_forward", "import reference.numerics"),
+        (guests_stand_alone, "reference.conformance.worker", "import jsonschema"),
+        (guests_stand_alone, "reference.conformance.worker", "from reference.errors import Refusal"),
+        (guests_stand_alone, "reference.conformance.adapters.mlx.adapter", "import reference.numerics"),
         (arithmetic_is_numerics, "reference.model.transformer", "y = x @ w"),
         (arithmetic_is_numerics, "reference.model.transformer", "x @= w"),
         (arithmetic_is_numerics, "reference.model.transformer", "y = np.einsum('ij,jk', x, w)"),
@@ -302,6 +324,9 @@ def test_a_check_finds_what_it_is_for(check, name, source):
         ("reference.numerics", "y = np.exp(x @ w)"),
         ("reference.fast.model", "y = x @ w"),
         ("reference.conformance.adapters.fast", "from reference.fast.model import FastModel"),
+        ("reference.conformance.adapters.golden_llama.adapter", "from reference.engine import ReferenceEngine"),
+        ("reference.conformance.adapters.mlx.adapter", "import mlx\nx = y @ z"),
+        ("reference.conformance.worker", "import json\nimport numpy as np"),
         ("reference.model.checkpoint", "import os\nx = path.read_bytes()"),
         ("reference.model.rope", "from reference.numerics import power\ny = power(2.0, x)"),
         ("reference.serving.session", "NONE: Mapping[str, int] = {}\nALSO = (1, 2)"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from reference import cli
+from reference.conformance import engines
 from reference.conformance.artifacts import DATA, MODELS
 from reference.errors import RefusedError
 from reference.model.cache import empty_cache
@@ -22,7 +23,10 @@ from tests.models import TINY, random_model, random_tensors
 ROOT = Path(__file__).parents[1]
 
 OPTIONS = {
-    "check": ["--engine", "--family", "--debug"],
+    "check": [
+        *("--engine", "--engine-python", "--dtype", "--timeout", "--dialect", "--served-model", "--expectations"),
+        *("--family", "--record", "--report", "--debug"),
+    ],
     "batching": ["--record", "--debug"],
     "sweep": ["--record", "--debug"],
     "speculation": ["--record", "--debug"],
@@ -362,34 +366,52 @@ def test_a_cache_that_changes_tokens_fails_the_batching_experiment(run, monkeypa
 # check
 
 ADAPTERS = """
-from reference.engine import Description, Engine, ReferenceEngine
+from dataclasses import asdict
+
+from reference.engine import ReferenceEngine
+from reference.serving.cost_model import ForwardCost
 
 
-class Wrong(ReferenceEngine):
+class Wrong:
+    def hello(self):
+        return {"name": "wrong", "version": "1", "precisions": {"float32": "exact"}}
+
+    def load(self, model_dir):
+        pass
+
+    def sample(self, logits, temperature, coin):
+        return ReferenceEngine().sample(logits, temperature, coin)
+
     def crossover(self, batch_size, gamma, alphas, target, draft):
-        return super().crossover(batch_size + 1, gamma, alphas, target, draft)
+        costs = ForwardCost(**target), ForwardCost(**draft)
+        return asdict(ReferenceEngine().crossover(batch_size + 1, gamma, alphas, *costs))
 
 
-class Silent(Engine):
+class Silent:
     pass
 
 
-class Wordless(Engine):
-    def describe(self):
-        return Description("wordless", "0", "f32")
+class Wordless:
+    def hello(self):
+        return {"name": "wordless", "version": "0", "precisions": {"float32": "f32"}}
 
     def load(self, model_dir):
         pass
 
 
-class Failing(ReferenceEngine):
+class Failing:
     def __init__(self):
         raise RuntimeError("no licence\\nfor this machine")
 
 
-class Stranger:
-    def describe(self):
-        return Description("stranger", "0", "f32")
+class Unnamed:
+    def hello(self):
+        return {"version": "0", "precisions": {"float32": "f32"}}
+
+
+class Vague(Wordless):
+    def hello(self):
+        return {**super().hello(), "precisions": {"float32": "about right"}}
 
 
 no_class = 3
@@ -442,42 +464,88 @@ def test_an_engine_that_answers_nothing_fails_the_check(run, adapters):
 @pytest.mark.parametrize(
     ("engine", "fragments"),
     [
-        ("nonesuch", ["no engine 'nonesuch'", "spec, fast, fast64, transformers"]),
-        ("nonesuch.py:Engine", ["no engine file nonesuch.py", "path/to/adapter.py:Class"]),
+        ("nonesuch", ["no engine 'nonesuch'", "spec, fast, fast64, hosted-spec", "path/to/adapter.py:Class"]),
+        ("llama.cpp?", ["no engine 'llama.cpp?'"]),
+        ("nonesuch.py:Engine", ["no adapter file nonesuch.py", "path/to/adapter.py:Class"]),
         ("{adapters}", ["no engine"]),
-        ("{adapters}:Unheard", ["has no class 'Unheard' that subclasses"]),
-        ("{adapters}:Stranger", ["has no class 'Stranger' that subclasses"]),
-        ("{adapters}:no_class", ["has no class 'no_class' that subclasses"]),
-        ("{adapters}:Silent", ["Silent", "an engine must describe itself"]),
-        ("{adapters}:Failing", ["RuntimeError: no licence for this machine"]),
+        ("", ["no engine ''"]),
+        ("{adapters}:Unheard", ["does not greet", "has no attribute 'Unheard'"]),
+        ("{adapters}:no_class", ["does not greet", "'int' object is not callable"]),
+        ("{adapters}:Silent", ["does not greet", "'Silent' object has no attribute 'hello'"]),
+        ("{adapters}:Unnamed", ["does not greet", "'name' is a required property"]),
+        ("{adapters}:Vague", ["does not greet", "'about right' is not one of"]),
+        ("{adapters}:Failing", ["RuntimeError: no licence", "for this machine"]),
+        ("true", ["does not greet", "ended with exit status 0"]),
+        ("echo hello", ["does not greet"]),
     ],
 )
 def test_an_engine_that_cannot_be_had_is_bad_input(run, adapters, engine, fragments):
     assert_refused(run("check", "--engine", engine.format(adapters=adapters)), *fragments)
 
 
-@pytest.mark.parametrize("source", ["def", "import nonesuch", "1 / 0"])
-def test_an_adapter_that_does_not_load_is_bad_input(run, tmp_path, source):
+@pytest.mark.parametrize(
+    ("source", "fragment"),
+    [("def", "SyntaxError"), ("import nonesuch", "No module named 'nonesuch'"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_an_adapter_that_does_not_load_is_bad_input(run, tmp_path, source, fragment):
     (tmp_path / "bad.py").write_text(source)
 
-    assert_refused(run("check", "--engine", f"{tmp_path / 'bad.py'}:Engine"), "bad.py does not load: ")
+    assert_refused(run("check", "--engine", f"{tmp_path / 'bad.py'}:Engine"), "does not greet", fragment)
+
+
+def test_a_dtype_that_an_engine_lacks_is_bad_input(run, adapters):
+    words = ("--engine", f"{adapters}:Wordless", "--dtype", "int8")
+
+    assert_refused(run("check", *words), "int8", "float32")
+
+
+def test_an_interpreter_that_is_not_there_is_bad_input(run, adapters):
+    words = ("--engine", f"{adapters}:Wordless", "--engine-python", "/no/such/python")
+
+    assert_refused(run("check", *words), "/no/such/python")
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "soon"])
+def test_a_time_limit_is_a_number_of_seconds(run, limit):
+    code, _, err = run("check", "--timeout", limit)
+
+    assert 2 == code
+    assert "is not a number of seconds above 0" in err
+
+
+def test_check_judges_one_record(run):
+    code, out, _ = run("check", "--record", "generate/batching-b")
+
+    assert 0 == code
+    assert re.search(r"^  all +1 +- +- +- +- +1$", out, re.MULTILINE), out
+
+
+def test_an_unknown_record_is_bad_input(run):
+    assert_refused(run("check", "--record", "generate/nonesuch"), "no record 'generate/nonesuch'")
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict", "code"), [("{adapters}:Wrong", "xfail", 0), ("spec", "xpass", cli.EXIT_CHECK_FAILED)]
+)
+def test_a_known_failure_must_still_fail(run, adapters, tmp_path, engine, verdict, code):
+    known = [{"id": "crossover/recorded", "reason": "counts one session too many", "issue": None}]
+    (tmp_path / "known.json").write_text(json.dumps({"expected_failures": known}))
+    words = ("--engine", engine.format(adapters=adapters), "--expectations", tmp_path / "known.json")
+    answer = run("check", *words, "--record", "crossover/recorded", "--record", "sampling/plain")
+
+    assert f"{verdict}: crossover/recorded: " in answer[1]
+    assert code == answer[0]
 
 
 def test_an_unknown_family_is_bad_input(run):
     assert_refused(run("check", "--family", "nonesuch"), "no family 'nonesuch'; there are batching, cache")
 
 
-def test_an_engine_without_its_packages_is_bad_input(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_an_engine_without_its_packages_is_bad_input(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(engines, "VENVS", tmp_path)
 
-    assert_refused(run("check", "--engine", "transformers"), "torch is not installed")
-
-
-def test_debug_shows_where_an_adapter_fails(adapters):
-    with pytest.raises(RefusedError) as refused:
-        cli.main(["check", "--engine", f"{adapters}:Failing", "--debug"])
-
-    assert isinstance(refused.value.__cause__, RuntimeError)
+    answer = run("check", "--engine", "mlx")
+    assert_refused(answer, "mlx", "make conform ENGINE=mlx")
 
 
 def test_the_golden_checkpoints_answer_like_the_records(run):

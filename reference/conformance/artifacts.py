@@ -50,11 +50,16 @@ def to_plain(content: Any) -> Any:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Writes canonical JSON to a temporary name, then renames it."""
+    """Writes canonical JSON."""
+    write_text(path, canonical_json(content))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 to a temporary name, then renames it. Raises: NOT_FOUND."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(canonical_json(content), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         raise RefusedError(Refusal.NOT_FOUND, f"cannot write {path}: {error.strerror}") from error
@@ -62,11 +67,13 @@ def write_json(path: Path, content: object) -> None:
 
 def read_json(path: Path) -> Any:
     """Raises: NOT_FOUND, ARTIFACT_INVALID."""
+    if path.exists() and not path.is_file():
+        raise RefusedError(Refusal.ARTIFACT_INVALID, f"{path} is neither a file nor a link to one")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RefusedError(Refusal.NOT_FOUND, f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(Refusal.ARTIFACT_INVALID, f"{path} is not JSON: {error}") from error
 
 

@@ -1,6 +1,6 @@
 """One question and one comparison a family: what its records ask an engine, and what makes the answer right."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -72,6 +72,8 @@ def compare_generate(answered: Output, asked: Asked, expected: Expected, engine:
         return judgement
     if answered.logprobs is not None:
         judgement = compare_logprobs(answered, engine, row)
+    elif "logprobs" in engine.claims:
+        judgement = fail("the engine claims logprobs and answers none")
     if judgement is not PASS or answered.finish_reason == expected["finish_reason"]:
         return judgement
     if answered.finish_reason is None and "finish_reason" not in engine.claims:
@@ -98,16 +100,21 @@ def ask_cache(engine: Engine, asked: Asked) -> list[Any]:
     """A script of session operations: the answer of every step, up to one that fails, whose error is the last."""
     handles: dict[str, int] = {}
     answers: list[Any] = []
-    for step in asked["steps"]:
+    for step in _whole(asked["steps"]):
         try:
             answers.append(_do(engine, step, handles))
         except (UnsupportedError, HarnessError):
             raise
         except Exception as error:  # an earlier answer may be wrong, which explains more
             return [*answers, error]
-    for handle in handles.values():
-        engine.close(handle)
     return answers
+
+
+def _whole(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The steps, and a close of every session that they leave open."""
+    opened = [step.get("into", step["session"]) for step in steps if step["op"] in ("open", "fork")]
+    closed = {step["session"] for step in steps if step["op"] == "close"}
+    return [*steps, *({"op": "close", "session": name} for name in opened if name not in closed)]
 
 
 def _do(engine: Engine, step: Mapping[str, Any], handles: dict[str, int]) -> Any:
@@ -132,7 +139,7 @@ def _do(engine: Engine, step: Mapping[str, Any], handles: dict[str, int]) -> Any
 def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine: Description) -> Judgement:
     """Every extend answers the scores of a fresh computation; every kv_bytes the numbers that the tokens need."""
     rows, sizes = iter(expected["logits"]), iter(expected.get("kv_numbers", ()))
-    for number, (step, answer) in enumerate(zip(asked["steps"], answered, strict=False)):
+    for number, (step, answer) in enumerate(zip(_whole(asked["steps"]), answered, strict=False)):
         judgement = PASS
         if isinstance(answer, Exception):
             judgement = fail(f"{type(answer).__name__}: {answer}")

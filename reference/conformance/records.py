@@ -46,7 +46,12 @@ def load_records(family: str) -> list[Record]:
 
 
 def load_record(family: str, path: Path) -> Record:
-    """One record. A seed is a whole artifact: its question is the experiment of its family."""
+    """One record. A seed is a whole artifact: its question is the experiment of its family.
+
+    Raises: NOT_FOUND, ARTIFACT_INVALID. A link is refused: what it points to is not in the manifest.
+    """
+    if path.is_symlink():
+        raise RefusedError(Refusal.ARTIFACT_INVALID, f"{path} is a link; a record is a file of its own")
     content = read_json(path)
     if path.stem == SEED:
         validate(content, f"{family}_artifact", str(path))

@@ -21,10 +21,19 @@ from reference.serving.loop import Served
 from reference.serving.session import Request, Tick
 
 ANSWER_S, LOAD_S = 60.0, 300.0
-"""Time limits in seconds, of load and of every other verb."""
+"""Time limits in seconds: of hello and load, which import and read, and of every other verb."""
 
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 LINES_SHOWN = 6
+
+UNLIMITED: Mapping[str, Any] = {
+    "prefill_token_budget": None,
+    "scratch_units": None,
+    "kv_budget_bytes": None,
+    "kv_bytes_per_token": 1,
+    "kv_pressure": "queue",
+}
+"""Limits that a question does not state; on the wire all are stated."""
 
 
 class EngineError(Exception):
@@ -44,7 +53,11 @@ class RemoteEngine(Engine):
 
     def describe(self) -> Description:
         if self._channel is None and not self._hello:
-            self._start()
+            try:
+                self._start()
+            except (HarnessError, EngineError, UnsupportedError) as error:
+                sentence = f"{' '.join(self._command)} does not greet: {error}; see docs/protocol.md"
+                raise RefusedError(Refusal.NOT_FOUND, sentence) from error
         hello = self._hello
         kv_dtype = hello["choices"].get("kv_dtype", self._dtype)
         return Description(
@@ -94,7 +107,8 @@ class RemoteEngine(Engine):
     def serve(
         self, requests: Sequence[Request], policy: str, limits: Mapping[str, Any], max_ticks: int | None = None
     ) -> Served:
-        asked = {"requests": requests, "policy": policy, "limits": limits, "max_ticks": max_ticks}
+        stated = {**UNLIMITED, **limits}
+        asked = {"requests": requests, "policy": policy, "limits": stated, "max_ticks": max_ticks}
         answered = self._ask("serve", asked)
         tokens = {name: tuple(output) for name, output in answered["tokens"].items()}
         return Served(tuple(Tick(**_tuples(row)) for row in answered["trace"]), tokens)
@@ -130,13 +144,9 @@ class RemoteEngine(Engine):
             self._channel = None
 
     def _start(self) -> None:
-        """Starts the process and greets it. Raises: NOT_FOUND for what is no engine, USAGE for a dtype it lacks."""
+        """Starts the process and greets it. Raises: HarnessError, USAGE for a dtype it lacks."""
         self._channel, self._loaded = Channel(self._command), None
-        try:
-            hello = self._ask("hello", {"protocol": PROTOCOL})
-        except (HarnessError, EngineError, UnsupportedError) as error:
-            sentence = f"{' '.join(self._command)} does not greet: {error}; see docs/protocol.md"
-            raise RefusedError(Refusal.NOT_FOUND, sentence) from error
+        hello = self._ask("hello", {"protocol": PROTOCOL})
         if self._dtype not in hello["precisions"]:
             self.bye()
             known = ", ".join(hello["precisions"])
@@ -153,7 +163,7 @@ class RemoteEngine(Engine):
         broken = _broken(f"{verb}_args", request["args"])
         if broken is not None:
             raise HarnessError(f"the question breaks schemas/protocol.schema.json: {broken}")
-        limit_s = max(LOAD_S, self._limit_s) if verb == "load" else self._limit_s
+        limit_s = max(LOAD_S, self._limit_s) if verb in ("hello", "load") else self._limit_s
         try:
             line = self._channel.ask(json.dumps(request, separators=(",", ":")).encode(), limit_s)
             answer = self._check(verb, line)

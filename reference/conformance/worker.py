@@ -61,26 +61,30 @@ def serve(adapter: Any, requests: BinaryIO, answers: BinaryIO) -> None:
     """One line of `answers` for every line of `requests`."""
     for line in requests:
         request = json.loads(line)
-        answer = {"seq": request["seq"], **answer_to(adapter, request["verb"], request.get("args", {}))}
-        answers.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+        answer = answer_to(adapter, request["verb"], request.get("args", {}))
+        answers.write(b'{"seq":%d,%s\n' % (request["seq"], answer[1:]))
         answers.flush()
         if request["verb"] == "bye":
             return
 
 
-def answer_to(adapter: Any, verb: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Exactly one of result, unsupported, refused, error."""
+def answer_to(adapter: Any, verb: str, args: Mapping[str, Any]) -> bytes:
+    """A JSON object with exactly one of result, unsupported, refused, error."""
     try:
         answered = call(adapter, verb, from_wire(args))
-        return {"result": {} if answered is None else to_wire(answered)}
+        return to_json({"result": {} if answered is None else to_wire(answered)})
     except NotImplementedError as error:
-        return {"unsupported": {"feature": str(error) or verb}}
+        return to_json({"unsupported": {"feature": str(error) or verb}})
     except Exception as error:
         reason = getattr(error, "reason", None)
         if isinstance(reason, str):
-            return {"refused": {"reason": str(reason), "message": str(error)}}
+            return to_json({"refused": {"reason": str(reason), "message": str(error)}})
         traceback.print_exc(limit=-TRACEBACK_LINES)
-        return {"error": {"type": type(error).__name__, "message": str(error)}}
+        return to_json({"error": {"type": type(error).__name__, "message": str(error)}})
+
+
+def to_json(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
 
 
 def call(adapter: Any, verb: str, args: dict[str, Any]) -> Any:

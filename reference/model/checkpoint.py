@@ -138,6 +138,7 @@ def _files(directory: Path) -> list[tuple[Path, set[str] | None]]:
 
 def _read_file(path: Path) -> dict[str, Array]:
     """Every tensor of one safetensors file, in its storage type."""
+    _refuse_special(path)
     try:
         entries = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except OSError as error:
@@ -159,12 +160,19 @@ def _drop_tied_head(tensors: dict[str, Array], directory: Path) -> None:
         _refuse(f"{directory}: tie_word_embeddings is true but {LM_HEAD} differs from {EMBEDDING}; untie or drop it")
 
 
+def _refuse_special(path: Path) -> None:
+    """A device or a pipe may have no end. A link to a file is one: the hub's cache is made of them."""
+    if path.exists() and not path.is_file():
+        _refuse(f"{path} is neither a file nor a link to one")
+
+
 def _read_json(path: Path, reason: Refusal) -> dict[str, Any]:
+    _refuse_special(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RefusedError(Refusal.NOT_FOUND, f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(reason, f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise RefusedError(reason, f"{path} must hold a JSON object")

@@ -62,9 +62,9 @@ def test_a_failure_names_the_first_position_and_the_token_that_is_furthest_off()
     judgement = compare_logits(LOGITS, answered, "f32")
 
     assert Verdict.FAIL is judgement.verdict
-    assert (
-        "first divergence at position 1: logit of token 2 is -2.5, expected -3 (largest difference 0.5, tolerance 0.0004)"
-        == judgement.sentence
+    assert judgement.sentence == (
+        "first divergence at position 1: logit of token 2 is -2.5, expected -3 "
+        "(largest difference 0.5, tolerance 0.0004)"
     )
     assert (1, 2) == (judgement.details["position"], judgement.details["token"])
     assert 0.5 == judgement.details["differences"][1]

@@ -488,6 +488,13 @@ def test_records_are_read_from_the_directory_of_their_family(data):
     ]
 
 
+def test_a_link_is_no_record(data):
+    (data / "forward" / "link.json").symlink_to("/dev/zero")
+
+    with pytest.raises(RefusedError, match=r"link\.json is a link; a record is a file of its own"):
+        load_records("forward")
+
+
 def test_a_seed_is_its_own_expectation(data):
     (data / "forward" / "seed.json").write_text('{"jobs": 3}')
 

@@ -247,6 +247,54 @@ def test_offsets_that_do_not_fit_the_shape_or_the_file_are_refused(offsets, tmp_
     assert "is not a whole safetensors file (" in refusal_of(tmp_path)
 
 
+@pytest.mark.parametrize("second", [[0, 64], [32, 96], [63, 127], [68, 132]])
+def test_tensors_that_overlap_or_leave_a_gap_are_refused(second, tmp_path):
+    """Each has sixteen float32 numbers, the first in the bytes 0 to 64."""
+    entries = {NORM: [0, 64], "model.layers.0.input_layernorm.weight": second}
+    header = {name: {"dtype": "F32", "shape": [16], "data_offsets": offsets} for name, offsets in entries.items()}
+    text = json.dumps(header).encode()
+    write_config(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(second[1]))
+
+    assert "is not a whole safetensors file (" in refusal_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json"])
+@pytest.mark.parametrize("special", ["device", "pipe", "directory"])
+def test_what_may_have_no_end_is_not_read(name, special, tmp_path):
+    write_single(tmp_path, random_tensors(TINY, 1))
+    if name == "model.safetensors.index.json":
+        (tmp_path / "model.safetensors").unlink()
+    (tmp_path / name).unlink(missing_ok=True)
+    if special == "device":
+        (tmp_path / name).symlink_to("/dev/zero")
+    elif special == "pipe":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).mkdir()
+
+    assert f"{tmp_path / name} is neither a file nor a link to one" == refusal_of(tmp_path)
+
+
+def test_a_link_to_nothing_is_not_found(tmp_path):
+    write_single(tmp_path, random_tensors(TINY, 1))
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").symlink_to("config.json")
+
+    assert "cannot read" in refusal_of(tmp_path, Refusal.NOT_FOUND)
+
+
+def test_links_to_files_are_read(tmp_path):
+    """The hub's cache holds files by their digests, and a directory of links to them."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    write_single(tmp_path / "blobs", random_tensors(TINY, 1))
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "snapshot" / name).symlink_to(tmp_path / "blobs" / name)
+
+    assert_loads(random_tensors(TINY, 1), tmp_path / "snapshot")
+
+
 @pytest.mark.parametrize("shard", ["../x.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", "x.bin"])
 def test_an_index_that_leaves_the_directory_is_refused(shard, tmp_path):
     (tmp_path / "model").mkdir()
@@ -331,7 +379,13 @@ def test_a_directory_without_config_is_not_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"), [(b"{", "is not JSON: "), (b"\xff", "is not JSON: "), (b"[]", "must hold a JSON object")]
+    ("content", "sentence"),
+    [
+        (b"{", "is not JSON: "),
+        (b"\xff", "is not JSON: "),
+        (b"[" * 100_000, "is not JSON: "),
+        (b"[]", "must hold a JSON object"),
+    ],
 )
 def test_a_config_that_is_no_object_is_refused(content, sentence, tmp_path):
     (tmp_path / "config.json").write_bytes(content)
