@@ -8,6 +8,7 @@ import pytest
 from reference.conformance.compare import Judgement, Verdict
 from reference.conformance.engines import NAMES, Options, expectations_file, find_engine
 from reference.conformance.expectations import expect, load_expectations
+from reference.conformance.http_dialects import DIALECTS
 from reference.conformance.judge import judge
 from reference.conformance.records import FAMILIES, Record, load_records
 from reference.conformance.remote import ANSWER_S
@@ -25,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine-python", help="interpreter that runs an adapter")
     parser.addoption("--dtype", help="type the engine is to compute in")
     parser.addoption("--timeout", type=float, default=ANSWER_S, help="seconds for an answer")
+    parser.addoption("--dialect", choices=list(DIALECTS), default="openai", help="what an HTTP server speaks")
+    parser.addoption("--served-model", type=Path, help="the checkpoint an HTTP server was started with")
     parser.addoption("--expectations", type=Path, help="the engine's known failures (JSON)")
 
 
@@ -32,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """An unknown engine, an empty family and an invalid record are usage errors, found before collection."""
     config.stash[JUDGED] = []
     name = config.getoption("--engine")
-    options = Options(config.getoption("--engine-python"), config.getoption("--dtype"), config.getoption("--timeout"))
+    named = ("--engine-python", "--dtype", "--timeout", "--dialect", "--served-model")
+    options = Options(*(config.getoption(option) for option in named))
     try:
         config.stash[RECORDS] = records = {family: load_records(family) for family in FAMILIES}
         path = config.getoption("--expectations") or expectations_file(name)

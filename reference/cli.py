@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from reference import check
 from reference.conformance import experiments
 from reference.conformance.artifacts import (
     DATA,
@@ -26,12 +27,7 @@ from reference.conformance.artifacts import (
     write_json,
 )
 from reference.conformance.compare import PASS, compare_fields
-from reference.conformance.engines import NAMES, Options, expectations_file, find_engine, match_engines
-from reference.conformance.expectations import Expectation, expect, load_expectations
-from reference.conformance.judge import judge_all
-from reference.conformance.records import FAMILIES, SEED, Record, find_records
-from reference.conformance.remote import ANSWER_S
-from reference.conformance.table import failures, is_good, verdict_table
+from reference.conformance.records import SEED
 from reference.decoding.generate import (
     Choose,
     StopRule,
@@ -48,9 +44,7 @@ from reference.model.checkpoint import load_model
 from reference.model.transformer import forward
 from reference.numerics import log_softmax
 
-DTYPES = ("float64", "float32", "float16", "bfloat16", "int8")
-
-EXIT_DONE, EXIT_CHECK_FAILED, EXIT_BAD_INPUT = 0, 1, 2
+EXIT_DONE, EXIT_CHECK_FAILED, EXIT_BAD_INPUT = check.EXIT_DONE, check.EXIT_CHECK_FAILED, 2
 
 SOURCE_FOLDERS = ("model", "decoding", "serving", "conformance")
 
@@ -76,7 +70,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="Start with: python -m reference check --engine fast",
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    _add_check(commands)
+    command = _command(commands, "check", check.run, "judge engines by the goldens: a table of families and verdicts")
+    check.add_arguments(command)
     for name, run, text in (
         ("batching", run_batching, "fixed batches against continuous admission: the first recorded experiment"),
         ("sweep", run_sweep, "hot KV state at concurrency 1, 2, 4, 8: the second recorded experiment"),
@@ -90,40 +85,6 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--logprobs", action="store_true", help="log softmax of the logits instead of the logits")
     command.add_argument("--top", type=int, metavar="N", help="only the N most likely tokens of each position")
     return top
-
-
-def run_check(options: argparse.Namespace, _command_line: list[str]) -> int:
-    """Judges engines by the goldens and prints a table of families and verdicts for each."""
-    unknown = sorted(set(options.family or ()) - set(FAMILIES))
-    if unknown:
-        raise RefusedError(Refusal.USAGE, f"no family {unknown[0]!r}; there are {', '.join(FAMILIES)}")
-    records = find_records(options.family or FAMILIES, options.record or ())
-    names = [name for pattern in options.engine or ["spec"] for name in match_engines(pattern)]
-    outcomes = [check_engine(name, records, options) for name in names]
-    return EXIT_DONE if all(outcomes) else EXIT_CHECK_FAILED
-
-
-def check_engine(name: str, records: Sequence[Record], options: argparse.Namespace) -> bool:
-    """Whether an engine conforms, known failures apart."""
-    expected = expectations_of(name, options.expectations)
-    engine = find_engine(name, Options(options.engine_python, options.dtype, options.timeout))
-    try:
-        judged = [
-            (record, expect(judgement, record.id, expected)) for record, judgement in judge_all(engine, records)
-        ]
-        print(verdict_table(engine.describe(), judged))
-    finally:
-        engine.bye()
-    print(failures(judged))
-    return is_good(judged)
-
-
-def expectations_of(name: str, given: Path | None) -> dict[str, Expectation]:
-    """Known failures: those given, else those that we keep for engines of ours."""
-    path = expectations_file(name) if given is None else given
-    if path is None or (given is None and not path.exists()):
-        return {}
-    return load_expectations(path, name, {record.id for record in find_records(FAMILIES)})
 
 
 def run_batching(options: argparse.Namespace, command_line: list[str]) -> int:
@@ -257,29 +218,6 @@ def run_score(options: argparse.Namespace, _command_line: list[str]) -> int:
     return EXIT_DONE
 
 
-def _add_check(commands: Any) -> None:
-    command = _command(commands, "check", run_check, "judge engines by the goldens: a table of families and verdicts")
-    command.add_argument(
-        "--engine",
-        action="append",
-        metavar="ENGINE",
-        help=f"one of {', '.join(NAMES)}, or a pattern of them; path/to/adapter.py:Class; http://host:port; or the "
-        "command line of a program that speaks the protocol (docs/protocol.md); may be repeated (default: spec)",
-    )
-    command.add_argument(
-        "--engine-python", metavar="PATH", help="interpreter that runs an adapter (the engine's own)"
-    )
-    command.add_argument("--dtype", choices=DTYPES, help="type the engine is to compute in (float32)")
-    command.add_argument(
-        "--timeout", type=_seconds, default=ANSWER_S, metavar="S", help=f"seconds for an answer ({ANSWER_S:g})"
-    )
-    command.add_argument("--expectations", type=Path, metavar="PATH", help="the engine's known failures (JSON)")
-    command.add_argument(
-        "--family", action="append", metavar="FAMILY", help=f"only these: {', '.join(FAMILIES)}; may be repeated"
-    )
-    command.add_argument("--record", action="append", metavar="ID", help="only this record; may be repeated")
-
-
 def _add_generate(commands: Any) -> None:
     command = _command(commands, "generate", run_generate, "decode one session, greedily or by coins")
     _add_model(command, "--prompt-ids", "the prompt's token ids")
@@ -313,17 +251,6 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number at least 0")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    """A time limit above 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reference.conformance.adapters.fast import FastEngine
 from reference.conformance.artifacts import ROOT
+from reference.conformance.http_engine import HttpEngine
 from reference.conformance.remote import ANSWER_S, RemoteEngine
 from reference.engine import Engine, ReferenceEngine
 from reference.errors import Refusal, RefusedError
@@ -17,6 +18,8 @@ from reference.errors import Refusal, RefusedError
 ADAPTERS = Path(__file__).parent / "adapters"
 WORKER = Path(__file__).parent / "worker.py"
 VENVS = ROOT / ".venvs"
+OURS = "golden_llama"
+HTTP = ("http://", "https://")
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,18 @@ class Hosted:
         return ADAPTERS / self.folder / "adapter.py"
 
     @property
+    def own_python(self) -> Path:
+        """The interpreter of the engine's own environment."""
+        return VENVS / self.folder / "bin" / "python"
+
+    @property
+    def is_installed(self) -> bool:
+        return self.own_python.exists() or self.folder == OURS
+
+    @property
     def python(self) -> str:
-        """The interpreter of the engine's own environment if there is one, else ours."""
-        own = VENVS / self.folder / "bin" / "python"
-        return str(own) if own.exists() else sys.executable
+        """The engine's own interpreter if there is one, else ours."""
+        return str(self.own_python) if self.own_python.exists() else sys.executable
 
 
 IN_PROCESS: Mapping[str, Callable[[], Engine]] = {
@@ -45,8 +56,8 @@ IN_PROCESS: Mapping[str, Callable[[], Engine]] = {
 }
 
 HOSTED: Mapping[str, Hosted] = {
-    "hosted-spec": Hosted("golden_llama", "Specification", "float64"),
-    "hosted-fast": Hosted("golden_llama", "FastTwin"),
+    "hosted-spec": Hosted(OURS, "Specification", "float64"),
+    "hosted-fast": Hosted(OURS, "FastTwin"),
     "transformers": Hosted("transformers_hf", "Llama"),
     "transformers-eager": Hosted("transformers_hf", "LlamaEager"),
     "transformers-static": Hosted("transformers_hf", "LlamaStatic"),
@@ -69,11 +80,13 @@ class Options:
     dtype: str | None = None
     limit_s: float = ANSWER_S  # per answer
     dialect: str = "openai"  # of an HTTP server
+    served_model: Path | None = None  # the checkpoint it was started with
 
 
 def match_engines(pattern: str) -> list[str]:
     """The engines that --engine names: one, or all of ours that match a pattern such as "llama.cpp*"."""
-    if any(character in pattern for character in "*?[") and not Path(pattern).exists():
+    is_name = pattern.startswith(HTTP) or Path(pattern).exists()
+    if any(character in pattern for character in "*?[") and not is_name:
         matched = [name for name in NAMES if fnmatch(name, pattern)]
         return matched or _no_engine(pattern)
     return [pattern]
@@ -82,16 +95,25 @@ def match_engines(pattern: str) -> list[str]:
 def find_engine(name: str, options: Options = Options()) -> Engine:
     """An engine by a name of ours, path/to/adapter.py:Class, http://host:port, or a command line.
 
-    Raises: NOT_FOUND, with what there is; USAGE for a dtype the engine does not have.
+    Raises: NOT_FOUND, with what there is; USAGE for a dtype the engine does not have, and for an HTTP server whose
+    dialect or checkpoint is not named.
     """
     if name in IN_PROCESS:
         return IN_PROCESS[name]()
-    if name.startswith(("http://", "https://")):
-        from reference.conformance.http_engine import HttpEngine
-
-        return HttpEngine(name, options.dialect, options.limit_s)
-    engine = RemoteEngine(command_of(name, options), _dtype(name, options), options.limit_s)
-    engine.describe()
+    dtype, limit_s = _dtype(name, options), options.limit_s
+    engine: Engine
+    if name.startswith(HTTP):
+        engine = HttpEngine(name, options.dialect, limit_s, dtype=dtype, served_model=options.served_model)
+    else:
+        engine = RemoteEngine(command_of(name, options), dtype, limit_s)
+    try:
+        engine.describe()
+    except RefusedError as error:
+        if options.python is not None or name not in HOSTED or HOSTED[name].is_installed:
+            raise
+        target = next(known for known in HOSTED if HOSTED[known].folder == HOSTED[name].folder)
+        sentence = f"{name} is not installed; make conform ENGINE={target} does that ({error})"
+        raise RefusedError(Refusal.NOT_FOUND, sentence) from error
     return engine
 
 
