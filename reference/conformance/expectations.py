@@ -31,7 +31,7 @@ def load_expectations(path: Path, engine: str, known_ids: Collection[str]) -> di
     for entry in content["expected_failures"]:
         if entry["id"] not in known_ids:
             raise RefusedError(Refusal.ARTIFACT_INVALID, f"{path} expects {entry['id']} to fail: no such record")
-        if entry.get("engine", engine) != engine:
+        if engine not in entry.get("engines", (engine,)):
             continue
         if entry["id"] in expected:
             raise RefusedError(Refusal.ARTIFACT_INVALID, f"{path} has {entry['id']} twice for {engine}")

