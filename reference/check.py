@@ -11,6 +11,7 @@ from reference.conformance.judge import judge_all
 from reference.conformance.records import FAMILIES, Record, find_records
 from reference.conformance.remote import ANSWER_S
 from reference.conformance.report.rows import Run
+from reference.conformance.report.words import legible
 from reference.conformance.report.write import prepare, write_report
 from reference.conformance.table import failures, is_good, verdict_table
 from reference.errors import Refusal, RefusedError
@@ -79,22 +80,9 @@ def _check_engine(name: str, records: Sequence[Record], options: argparse.Namesp
         description = engine.describe()
     finally:
         engine.bye()
-    print(verdict_table(description, judged))
-    print(failures(judged))
-    return Run(name, description, judged, expected, _given(options), options.dtype)
-
-
-def _given(options: argparse.Namespace) -> list[str]:
-    """The options that decide how an engine is run, as they were given."""
-    pairs = {
-        "--engine-python": options.engine_python,
-        "--dtype": options.dtype,
-        "--timeout": None if options.timeout == ANSWER_S else f"{options.timeout:g}",
-        "--dialect": None if options.dialect == "openai" else options.dialect,
-        "--served-model": options.served_model,
-        "--expectations": options.expectations,
-    }
-    return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
+    print(legible(verdict_table(description, judged)))
+    print(legible(failures(judged)))
+    return Run(name, description, judged, expected, _options(options), options.expectations)
 
 
 def _options(given: argparse.Namespace) -> Options:
