@@ -124,15 +124,22 @@ def generate_records(models: Path) -> Iterator[Record]:
         yield generation(f"sweep-{session}", loaded, "sweep", prompt, 8, (), rules, catches)
     catches = "a stop at the first repeated token, or a prompt counted as output"
     yield generation("batching-b", loaded, "batching", BATCHING_PROMPTS["b"], 5, (), rules, catches)
-    prompt, recorded = BATCHING_PROMPTS["b"], (33, 89, 79, 4, 67)
-    catches = "an eos that is dropped from the output, or does not end it"
-    yield generation("eos-ends", loaded, "batching", prompt, 5, (79,), rules, catches)
-    catches = "'length' reported for a token that is both eos and the last one allowed"
-    yield generation("eos-is-last", loaded, "batching", prompt, 5, (recorded[-1],), rules, catches)
-    catches = "a list of eos ids of which only the first is looked at"
-    yield generation("eos-second-of-two", loaded, "batching", prompt, 5, (1, 4), rules, catches)
-    catches = "an eos in the prompt that ends the output"
-    yield generation("eos-in-prompt", loaded, "batching", prompt, 5, (36,), rules, catches)
+    for suffix, name, prompt, recorded in (
+        ("", "batching", BATCHING_PROMPTS["b"], (33, 89, 79, 4, 67)),
+        ("-sweep", "sweep", SWEEP_PROMPTS["s4"], (23, 11, 44, 29)),
+        ("-grouped", "zoo-grouped", leading_prompt(loaded["zoo-grouped"], "edge 16", 16, 4), (26, 29, 23, 4)),
+    ):
+        for label, eos_ids, catches in (
+            ("eos-ends", (recorded[2],), "an eos that is dropped from the output, or does not end it"),
+            (
+                "eos-is-last",
+                (recorded[-1],),
+                "'length' reported for a token that is both eos and the last one allowed",
+            ),
+            ("eos-second-of-two", (1, recorded[3]), "a list of eos ids of which only the first is looked at"),
+            ("eos-in-prompt", (prompt[-1],), "an eos in the prompt that ends the output"),
+        ):
+            yield generation(f"{label}{suffix}", loaded, name, prompt, len(recorded), eos_ids, rules, catches)
     for name in ("sweep", "batching"):
         limit = loaded[name].config.max_position_embeddings
         prompt = leading_prompt(loaded[name], f"context {name}", limit - 4, 4)
