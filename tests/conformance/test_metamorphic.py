@@ -1,4 +1,4 @@
-"""Two ways that must agree: an engine in which they do not is caught, and one that took only one way does not pass."""
+"""Two ways that must agree: an engine in which they do not is caught, and one that took one way alone does not pass."""
 
 from dataclasses import replace
 
