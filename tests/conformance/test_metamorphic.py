@@ -1,4 +1,4 @@
-"""Two ways that must agree: an engine in which they do not is caught, and one that took one way alone does not pass."""
+"""Two ways must agree: an engine in which they differ is caught, and one that takes one way alone passes nothing."""
 
 from dataclasses import replace
 
