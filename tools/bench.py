@@ -1,13 +1,15 @@
-"""Speed of the specification, its fast twin and transformers, side by side on the same checkpoint.
+"""Speed of the specification, its fast twin, llama.cpp and transformers, side by side on the same checkpoint.
 
     python tools/bench.py                      every shape; the largest takes several minutes
     python tools/bench.py --quick              fewer rounds
     python tools/bench.py --only 135M --json bench.json
+    python tools/bench.py --only harness       what judging costs beside the engine
 
 Every peer is a process of its own with the same number of threads, float32 (the specification: float64), the same
 checkpoint and the same prompt, and decodes greedily in a plain loop. Peers take turns in rounds and rest before each
 turn, so that what else the machine does hits all of them alike; a figure is the median over all steps of all rounds.
 The specification is measured on the small shapes only: at 135M it needs about 0.4 seconds for a step of one session.
+llama.cpp computes with float32 weights and cache, one session; it tells its own times, which leave its server out.
 
 "limit" is the time to stream a step's weights once at this machine's bandwidth, which is measured in the same rounds
 by a product of one row with a matrix much larger than the caches.
@@ -34,12 +36,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from reference.conformance.engines import HOSTED
 from reference.model.checkpoint import save_model
 from reference.model.config import ModelConfig
 from reference.model.weights import EMBEDDING, tensor_shapes
+from tools.bench_harness import harness_table
+from tools.bench_peers import GEMV_BYTES, serve
 
-PROMPT_TOKENS, WARM_STEPS, WARM_SECONDS, REST_SECONDS = 16, 3, 0.1, 0.1
-PEERS = ("specification", "fast", "transformers")
+REST_SECONDS = 0.1
+PEERS = ("specification", "fast", "llama.cpp", "transformers")
 # Settings that other checks of this project use to change the arithmetic, and with it the speed.
 UNSET = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "MKL_DEBUG_CPU_TYPE")
 
@@ -70,7 +75,8 @@ SHAPES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="3 rounds instead of 9: a first impression in a minute")
-    parser.add_argument("--only", choices=sorted(SHAPES), metavar="SHAPE", help="one of " + ", ".join(SHAPES))
+    parts = (*SHAPES, "harness")
+    parser.add_argument("--only", choices=parts, metavar="PART", help="one of " + ", ".join(parts))
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads of every peer (default 2)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures as JSON")
     parser.add_argument("--peer", help=argparse.SUPPRESS)  # this process is a peer, told what to do on stdin
@@ -81,10 +87,13 @@ def main() -> None:
     # An exception ends the peers and removes the checkpoints; the default action would leave both behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     rounds = 3 if given.quick else 9
-    names = [given.only] if given.only else list(SHAPES)
+    names = [given.only] if given.only else [*SHAPES, "harness"]
     record: dict[str, Any] = {"machine": machine(), "threads": given.threads, "rounds": rounds, "rows": []}
     print(*(f"{name}: {value}" for name, value in record["machine"].items()), sep="\n", flush=True)
     for name in names:
+        if name == "harness":
+            print(harness_table(rounds), flush=True)
+            continue
         rows = measure(name, SHAPES[name], rounds, given.threads)
         print(table(rows), flush=True)
         record["rows"] += rows
@@ -130,6 +139,7 @@ def measure(name: str, shape: Shape, rounds: int, threads: int) -> list[dict[str
                             bandwidth += ask(peer, {"do": "bandwidth"})["seconds"]
     rows = []
     for number, task in enumerate(tasks):
+        # Without an answer to the first task it is not installed; llama.cpp is asked for one session at a time.
         seconds = {peer: median(samples[number, peer]) for peer in shape.peers if samples[number, peer]}
         row = {"shape": name, **task, "seconds": seconds, "config": asdict(shape.config)}
         row["same_tokens"] = len({json.dumps(tokens[number, peer]) for peer in seconds}) == 1
@@ -153,7 +163,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 note = "" if peer == "fast" else f"{own / fast:9.2f} times fast's time"
                 lines.append(f"  {peer:14}{own * 1e3:10.3f}{note}")
             else:
-                lines.append(f"  {peer:14}" + ("not measured" if peer == "specification" else "not installed"))
+                is_left_out = peer == "specification" or (peer == "llama.cpp" and row.get("batch") == 8)
+                lines.append(f"  {peer:14}" + ("not measured" if is_left_out else "not installed"))
         if "limit" in row:
             share = f"{row['limit'] / fast:9.0%} of the limit reached at {row['gigabytes_per_second']:.1f} GB/s"
             lines.append(f"  {'limit':14}{row['limit'] * 1e3:10.3f}{share}")
@@ -186,10 +197,14 @@ def weight_bytes(config: ModelConfig) -> int:
 @contextmanager
 def peers(names: Sequence[str], directory: str, threads: int) -> Iterator[Any]:
     """Starts the peers; gives ask(peer, task) -> answer."""
-    command = [sys.executable, __file__, "--threads", str(threads), "--peer"]
     running = {
         name: subprocess.Popen(
-            [*command, name], env=_environment(threads), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            _command(name, threads),
+            env=_environment(threads),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if name == "llama.cpp" else None,  # a log of every request
+            text=True,
         )
         for name in names
     }
@@ -216,116 +231,11 @@ def peers(names: Sequence[str], directory: str, threads: int) -> Iterator[Any]:
             process.wait()
 
 
-def serve(name: str, threads: int) -> None:
-    """The life of a peer: answers each line of stdin with one line."""
-    peer: Any = None
-    for line in sys.stdin:
-        task = json.loads(line)
-        answer: dict[str, Any] = {"seconds": [], "tokens": []}
-        if task["do"] == "load":
-            needed = ("torch", "transformers") if name == "transformers" else ()
-            installed = all(importlib.util.find_spec(module) is not None for module in needed)
-            peer = MAKERS[name](Path(task["directory"]), threads) if installed else None
-        elif task["do"] == "bandwidth":
-            answer["seconds"] = stream_seconds()
-        elif peer is not None and task["do"] == "decode":
-            answer = decode(peer, task["batch"], task["steps"])
-        elif peer is not None:
-            answer = prefill(peer, task["tokens"])
-        print(json.dumps(answer), flush=True)
-
-
-def decode(peer: Any, batch: int, steps: int) -> dict[str, Any]:
-    """Seconds of every step, a forward pass and the argmax of its logits, once caches and threads are awake."""
-    prompts = [[(7 * index + position) % 40 for position in range(PROMPT_TOKENS)] for index in range(batch)]
-    awake = time.perf_counter() + WARM_SECONDS
-    while time.perf_counter() < awake:
-        peer(None, prompts)
-    state, tokens = peer(None, prompts)
-    seconds, chosen = [], [tokens]
-    for _ in range(WARM_STEPS + steps):
-        start = time.perf_counter()
-        state, tokens = peer(state, [[token] for token in tokens])
-        seconds.append(time.perf_counter() - start)
-        chosen.append(tokens)
-    return {"seconds": seconds[WARM_STEPS:], "tokens": chosen}
-
-
-def prefill(peer: Any, num_tokens: int) -> dict[str, Any]:
-    start = time.perf_counter()
-    _, tokens = peer(None, [[position % 40 for position in range(num_tokens)]])
-    return {"seconds": [time.perf_counter() - start], "tokens": tokens}
-
-
-def specification(directory: Path, threads: int) -> Any:
-    """A peer: (state or None, new tokens of every session) -> (state, greedy next tokens)."""
-    from reference.model.cache import empty_cache
-    from reference.model.checkpoint import load_model
-    from reference.model.transformer import forward
-    from reference.numerics import argmax
-
-    model = load_model(directory)
-
-    def extend(caches: Any, batch: list[list[int]]) -> Any:
-        caches = [empty_cache(model.config) for _ in batch] if caches is None else caches
-        outcomes = [forward(model, tokens, cache) for tokens, cache in zip(batch, caches, strict=True)]
-        return [cache for _, cache in outcomes], [argmax(logits[-1]) for logits, _ in outcomes]
-
-    return extend
-
-
-def fast(directory: Path, threads: int) -> Any:
-    """Its threads are OpenBLAS's, set by the environment."""
-    from reference.fast import FastModel
-
-    model = FastModel.load(directory, "float32")
-
-    def extend(sessions: Any, batch: list[list[int]]) -> Any:
-        sessions = [model.open() for _ in batch] if sessions is None else sessions
-        logits = model.forward(list(zip(sessions, batch, strict=True)), logits="last")
-        return sessions, [int(rows[-1].argmax()) for rows in logits]
-
-    return extend
-
-
-def transformers(directory: Path, threads: int) -> Any:
-    """The model called in a plain loop, without what generate() adds."""
-    import inspect
-
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa").eval()
-
-    # transformers 5.24 renames it, and the old name costs a warning at every step.
-    cache = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-    def extend(past: Any, batch: list[list[int]]) -> Any:
-        output = model(torch.tensor(batch), **{cache: past}, use_cache=True, logits_to_keep=1)
-        return output[cache], output.logits[:, -1].argmax(-1).tolist()
-
-    return extend
-
-
-MAKERS = {"specification": specification, "fast": fast, "transformers": transformers}
-GEMV_ROWS, GEMV_COLUMNS = 1024, 65536
-GEMV_BYTES = 4 * GEMV_ROWS * GEMV_COLUMNS
-
-
-def stream_seconds() -> list[float]:
-    """Seconds of products of one row with 256 MB of float32 weights, in the faster of the two orders."""
-    matrix = np.ones((GEMV_ROWS, GEMV_COLUMNS), dtype=np.float32)
-    row, column = np.ones(GEMV_ROWS, dtype=np.float32), np.ones(GEMV_COLUMNS, dtype=np.float32)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for repetition in range(12):
-        start = time.perf_counter()
-        row @ matrix if repetition % 2 else matrix @ column
-        seconds[bool(repetition % 2)].append(time.perf_counter() - start)
-    return min(seconds.values(), key=median)
+def _command(name: str, threads: int) -> list[str]:
+    """llama.cpp runs in its own environment, if there is one."""
+    if name == "llama.cpp" and HOSTED[name].is_installed:
+        return [HOSTED[name].python, str(Path(__file__).with_name("bench_llama_cpp.py")), str(threads)]
+    return [sys.executable, __file__, "--threads", str(threads), "--peer", name]
 
 
 def _environment(threads: int) -> dict[str, str]:
