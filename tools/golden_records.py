@@ -102,7 +102,7 @@ def forward_records(models: Path) -> Iterator[Record]:
         if name in ZOO:
             continue
         prompt = [7] * 9
-        catches = "positions left out: without RoPE a repeated token gives the same logits everywhere"
+        catches = "attention weights that do not sum to 1: values are equal, so all positions have the same logits"
         asked = {"model": name, "prompt": prompt}
         yield record(f"forward/{name}-repeated", rules, catches, asked, {"logits": logits_of(model, prompt)})
 
