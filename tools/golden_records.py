@@ -136,7 +136,7 @@ def generate_records(models: Path) -> Iterator[Record]:
                 (recorded[-1],),
                 "'length' reported for a token that is both eos and the last one allowed",
             ),
-            ("eos-second-of-two", (1, recorded[3]), "a list of eos ids of which only the first is looked at"),
+            ("eos-second-of-two", (1, recorded[-2]), "a list of eos ids of which only the first is looked at"),
             ("eos-in-prompt", (prompt[-1],), "an eos in the prompt that ends the output"),
         ):
             yield generation(f"{label}{suffix}", loaded, name, prompt, len(recorded), eos_ids, rules, catches)
