@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a check failed, 2 bad input. An error is one line on stder
 """
 
 import argparse
+import os
 import platform
 import sys
 import time
@@ -54,7 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(words)
     try:
-        return int(options.run(options, ["python", "-m", "reference", *words]))
+        status = int(options.run(options, ["python", "-m", "reference", *words]))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader has seen enough, as in "| head". Nothing more can be said, at the end of the process neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CHECK_FAILED
     except (RefusedError, OSError) as error:
         if options.debug:
             raise

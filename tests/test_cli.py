@@ -107,6 +107,16 @@ def test_the_program_ends_with_the_exit_code_of_its_command(tmp_path):
     assert_refused((run.returncode, run.stdout, run.stderr), str(tmp_path / "none"))
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    """As in "| head -1": no message, but no success either, for nobody has seen the rest."""
+    command = [sys.executable, "-m", "reference", "check", "--family", "sampling"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        run.stdout.close()
+        assert b"" == run.stderr.read()
+
+    assert cli.EXIT_CHECK_FAILED == run.returncode
+
+
 @pytest.mark.parametrize(
     "words",
     [

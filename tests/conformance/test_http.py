@@ -695,7 +695,9 @@ def test_real_llama_server_passes_what_it_can_be_asked(llama_server, dialect):
     engine = HttpEngine(llama_server, dialect, served_model=MODELS / "sweep")
     verdicts = {record.id: judge(engine, record) for record in REAL}
     passed = {id_ for id_, judgement in verdicts.items() if judgement.verdict is Verdict.PASS}
-    generated = {record.id for record in REAL if record.family == "generate" and record.input["model"] == "sweep"}
+    on_sweep = [record for record in REAL if record.family == "generate" and record.input["model"] == "sweep"]
+    # llama-server has no field for ids that end an output.
+    generated = {record.id for record in on_sweep if not record.input["eos_ids"]}
 
     assert {*generated, "metamorphic/warm-sweep", "metamorphic/repeated-sweep"} == passed
     assert {Verdict.PASS, Verdict.UNSUPPORTED} == {judgement.verdict for judgement in verdicts.values()}
