@@ -1,7 +1,8 @@
 """The judge: ask the engine what the record asks, compare, give a verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from reference.conformance import families, metamorphic
 from reference.conformance.artifacts import MODELS
@@ -10,7 +11,7 @@ from reference.conformance.compare import PASS, Judgement, Verdict, compare_fiel
 from reference.conformance.experiments import reproduce
 from reference.conformance.families import Family
 from reference.conformance.records import Record
-from reference.engine import Engine
+from reference.engine import Description, Engine
 from reference.errors import RefusedError, UnsupportedError
 
 JUDGES: Mapping[str, Family] = {**families.FAMILIES, "metamorphic": metamorphic.FAMILY}
@@ -28,7 +29,8 @@ def judge(engine: Engine, record: Record) -> Judgement:
     """The verdict on an engine's answer. What is no answer at all is a harness error or a timeout."""
     for crashes in range(ATTEMPTS):
         try:
-            return replace(_judge(engine, record), crashes=crashes)
+            answer = ask(engine, record)
+            return replace(compare(record, answer, engine.describe()), crashes=crashes)
         except EngineDiedError as error:
             last_death = error
         except HarnessError as error:
@@ -37,29 +39,46 @@ def judge(engine: Engine, record: Record) -> Judgement:
     return Judgement(Verdict.HARNESS_ERROR, f"died at both attempts; {last_death}", crashes=ATTEMPTS)
 
 
-def _judge(engine: Engine, record: Record) -> Judgement:
-    """An answer is a result, unsupported, refused or an error; an engine's own error is its answer."""
+@dataclass(frozen=True)
+class Answer:
+    """What an engine gave for a record: a value in the family's form, or what it raised instead."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def ask(engine: Engine, record: Record) -> Answer:
+    """The engine's answer: a result, unsupported, refused or an error of its own. Raises: HarnessError."""
     try:
         if record.is_seed:
-            return compare_fields(*reproduce(record.family, engine, record.expected))
+            return Answer(reproduce(record.family, engine, record.expected))
         if "model" in record.input:
             engine.load(MODELS / record.input["model"])
-        answered = JUDGES[record.family].ask(engine, record.input)
-    except UnsupportedError as error:
-        if error.feature in engine.describe().claims:
-            return fail(f"the engine claims {error.feature} and answers that it has none")
-        return Judgement(Verdict.UNSUPPORTED, f"the engine has no {error.feature}")
-    except RefusedError as error:
-        if record.expected.get("refusal") == error.reason:
-            return PASS
-        return fail(f"refused with {error.reason}: {error}")
+        return Answer(JUDGES[record.family].ask(engine, record.input))
     except HarnessError:
         raise
     except Exception as error:  # the run goes on
-        return fail(f"the engine raised {type(error).__name__}: {error}")
+        return Answer(error=error)
+
+
+def compare(record: Record, answer: Answer, engine: Description) -> Judgement:
+    """The verdict on an answer of the engine that describes itself so."""
+    match answer.error:
+        case UnsupportedError(feature=feature):
+            if feature in engine.claims:
+                return fail(f"the engine claims {feature} and answers that it has none")
+            return Judgement(Verdict.UNSUPPORTED, f"the engine has no {feature}")
+        case RefusedError(reason=reason) as error:
+            if record.expected.get("refusal") == reason:
+                return PASS
+            return fail(f"refused with {reason}: {error}")
+        case Exception() as error:
+            return fail(f"the engine raised {type(error).__name__}: {error}")
+    if record.is_seed:
+        return compare_fields(*answer.value)
     if "refusal" in record.expected:
         return fail(f"expected a refusal ({record.expected['refusal']}), got an answer")
     try:
-        return JUDGES[record.family].compare(answered, record.input, record.expected, engine.describe())
+        return JUDGES[record.family].compare(answer.value, record.input, record.expected, engine)
     except (AttributeError, TypeError, ValueError, RefusedError) as error:
         return fail(f"the answer has no form that can be compared: {type(error).__name__}: {error}")
