@@ -43,6 +43,7 @@ class Judgement:
     sentence: str = ""
     details: Mapping[str, Any] = field(default_factory=lambda: NO_DETAILS)
     crashes: int = 0  # times the engine died while it was asked
+    evidence: Mapping[str, Any] = field(default_factory=lambda: NO_DETAILS, compare=False)  # for a diagnosis
 
 
 PASS = Judgement(Verdict.PASS)

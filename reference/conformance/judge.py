@@ -1,13 +1,13 @@
 """The judge: ask the engine what the record asks, compare, give a verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from reference.conformance import families, metamorphic
 from reference.conformance.artifacts import MODELS
 from reference.conformance.channel import EngineDiedError, HarnessError
 from reference.conformance.compare import PASS, Judgement, Verdict, compare_fields, fail
+from reference.conformance.evidence import Answer, fingerprint, observe, unanswered
 from reference.conformance.experiments import reproduce
 from reference.conformance.families import Family
 from reference.conformance.records import Record
@@ -30,21 +30,17 @@ def judge(engine: Engine, record: Record) -> Judgement:
     for crashes in range(ATTEMPTS):
         try:
             answer = ask(engine, record)
-            return replace(compare(record, answer, engine.describe()), crashes=crashes)
+            description = engine.describe()
+            judgement = compare(record, answer, description)
+            evidence = fingerprint(observe(record, answer, description))
+            return replace(judgement, crashes=crashes, evidence=evidence)
         except EngineDiedError as error:
             last_death = error
         except HarnessError as error:
             verdict = Verdict.TIMEOUT if error.is_timeout else Verdict.HARNESS_ERROR
-            return Judgement(verdict, str(error), crashes=crashes)
-    return Judgement(Verdict.HARNESS_ERROR, f"died at both attempts; {last_death}", crashes=ATTEMPTS)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an engine gave for a record: a value in the family's form, or what it raised instead."""
-
-    value: Any = None
-    error: Exception | None = None
+            return Judgement(verdict, str(error), crashes=crashes, evidence=unanswered(error.is_timeout))
+    sentence = f"died at both attempts; {last_death}"
+    return Judgement(Verdict.HARNESS_ERROR, sentence, crashes=ATTEMPTS, evidence=unanswered())
 
 
 def ask(engine: Engine, record: Record) -> Answer:
