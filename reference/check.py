@@ -97,7 +97,7 @@ def _diagnosis(judged: Judged, description: Description) -> Diagnosis | None:
     if not any(judgement.verdict in BAD for _, judgement in judged):
         return None
     evidence = {record.id: found.evidence for record, found in judged if found.verdict is not Verdict.XFAIL}
-    return diagnose({name: told for name, told in evidence.items() if told}, description.precision, load_catalogue())
+    return diagnose(evidence, description.precision, load_catalogue())
 
 
 def _options(given: argparse.Namespace) -> Options:

@@ -93,7 +93,7 @@ def agreements(
 ) -> tuple[Array, Booleans]:
     """How well each defect's answer to each record agrees with the engine's, and whether it counts; [defects, R]."""
     engine = {name: rows[0] for name, rows in stacked([evidence], catalogue.records).items()}
-    answered = np.array([record in evidence for record in catalogue.records])
+    answered = np.array([bool(evidence.get(record)) for record in catalogue.records])
     agreed = np.zeros((len(catalogue.defects), len(catalogue.records)))
     deviating = np.zeros_like(agreed)
     for name in (*NUMERIC, *DISCRETE):

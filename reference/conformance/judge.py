@@ -6,10 +6,11 @@ from dataclasses import replace
 from reference.conformance import families, metamorphic
 from reference.conformance.artifacts import MODELS
 from reference.conformance.channel import EngineDiedError, HarnessError
-from reference.conformance.compare import PASS, Judgement, Verdict, compare_fields, fail
+from reference.conformance.compare import BAD, PASS, Judgement, Verdict, compare_fields, fail
 from reference.conformance.evidence import Answer, fingerprint, observe, unanswered
 from reference.conformance.experiments import reproduce
 from reference.conformance.families import Family
+from reference.conformance.noise import MEASURED_LATE, Measure, measure_of
 from reference.conformance.records import Record
 from reference.engine import Description, Engine
 from reference.errors import RefusedError, UnsupportedError
@@ -75,6 +76,13 @@ def compare(record: Record, answer: Answer, engine: Description) -> Judgement:
     if "refusal" in record.expected:
         return fail(f"expected a refusal ({record.expected['refusal']}), got an answer")
     try:
-        return JUDGES[record.family].compare(answer.value, record.input, record.expected, engine)
+        judgement = _compare(record, answer, engine, measure_of(engine.precision))
+        if judgement.verdict in BAD and engine.precision in MEASURED_LATE:
+            judgement = _compare(record, answer, engine, measure_of(engine.precision, is_late=True))
+        return judgement
     except (AttributeError, TypeError, ValueError, RefusedError) as error:
         return fail(f"the answer has no form that can be compared: {type(error).__name__}: {error}")
+
+
+def _compare(record: Record, answer: Answer, engine: Description, measure: Measure) -> Judgement:
+    return JUDGES[record.family].compare(answer.value, record.input, record.expected, engine, measure)

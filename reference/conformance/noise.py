@@ -1,12 +1,13 @@
 """How far a correct engine may be from the specification when it computes in a type of few bits.
 
 The forward pass of the specification, with the result of every operation rounded as an engine in that type stores it:
-once to nearest, and several times up or down by chance, which is what another order of operations amounts to. How far
-these are from the exact logits is the noise of a position: where attention is torn between two tokens it is large.
+once to nearest, and several times up or down by chance, which is what another order of operations amounts to. In
+float32 the sums themselves run in other orders. How far these are from the exact logits is the noise of a position:
+where attention is torn between two tokens it is large.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from reference.conformance.exact import golden_model
+from reference.conformance.orders import ORDERS, Product, product_in, shuffled, to_float32
 from reference.engine import Precision
 from reference.errors import Array
 from reference.model.cache import empty_cache
@@ -25,37 +27,54 @@ from reference.numerics import matmul, silu, softmax
 
 Rounding = Callable[[Array], Array]
 
-Product = Callable[[Array, Array], Array]
-"""A matrix product, as numerics.matmul."""
+Measure = Callable[[str, tuple[int, ...]], Array | None]
+"""Checkpoint and tokens -> how far a correct engine may be at each position [T], or None; see noise()."""
 
 STORED: Mapping[Precision, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
-"""Precisions whose noise is measured for each record; the others have one tolerance for all."""
+"""Types whose every result is rounded."""
+
+MEASURED_LATE: tuple[Precision, ...] = ("f32",)
+"""Precisions with a tolerance that suffices nearly everywhere: noise is measured where an answer is beyond it."""
 
 SEEDS = (None, *range(1, 8))
-"""None rounds to nearest."""
+"""None rounds to nearest. In float32 the same number of computations, with sums in different orders."""
 
 HEADROOM = 4.0
 """A correct engine may be this many times as far off as the furthest of our computations."""
 
 
+def measure_of(precision: Precision, is_late: bool = False) -> Measure:
+    """How the noise of a precision is found; a measure that is None everywhere leaves one tolerance for all."""
+    if precision in STORED or (is_late and precision in MEASURED_LATE):
+        return lambda model_name, tokens: noise(model_name, tokens, precision)
+    return lambda _model_name, _tokens: None
+
+
 @cache
-def noise(model_name: str, tokens: tuple[int, ...], precision: Precision) -> Array | None:
-    """How far a correct engine may be at each position, [T]; None where all positions have one tolerance.
+def noise(model_name: str, tokens: tuple[int, ...], precision: Precision) -> Array:
+    """How far a correct engine may be at each position, [T], in f32, f16 or bf16.
 
     The largest difference of a logit, relative to max(1, the row's largest |logit|), but at least that of the median
     position, times HEADROOM. Infinite where the type overflows.
     """
-    if precision not in STORED:
-        return None
     model = golden_model(model_name)
     exact, _ = forward(model, tokens, empty_cache(model.config))
     scale = np.maximum(1.0, np.abs(exact).max(axis=-1))
     with np.errstate(all="ignore"):
-        off = [np.abs(rounded_forward(model, tokens, rounding(precision, seed)) - exact) for seed in SEEDS]
+        off = [np.abs(rounded - exact) for rounded in computations(model, tokens, precision)]
     largest = np.max([one.max(axis=-1) for one in off], axis=0) / scale
     largest = np.where(np.isfinite(largest), largest, np.inf)
     floored: Array = HEADROOM * np.maximum(largest, np.median(largest))
     return floored
+
+
+def computations(model: Model, tokens: Sequence[int], precision: Precision) -> Iterator[Array]:
+    """Logits [T, V] of correct engines of a precision."""
+    if precision in STORED:
+        yield from (rounded_forward(model, tokens, rounding(precision, seed)) for seed in SEEDS)
+        return
+    orders = [*ORDERS, *(shuffled(seed) for seed in range(len(SEEDS) - len(ORDERS)))]
+    yield from (rounded_forward(model, tokens, to_float32, product_in(order)) for order in orders)
 
 
 def rounding(precision: Precision, seed: int | None) -> Rounding:
