@@ -96,8 +96,13 @@ def _diagnosis(judged: Judged, description: Description) -> Diagnosis | None:
     """The known defect that the answers look like, if any failed. Known failures are no evidence."""
     if not any(judgement.verdict in BAD for _, judgement in judged):
         return None
+    try:
+        catalogue = load_catalogue()
+    except RefusedError as error:  # the verdicts stand without it
+        print(f"  no diagnosis: {error}")
+        return None
     evidence = {record.id: found.evidence for record, found in judged if found.verdict is not Verdict.XFAIL}
-    return diagnose(evidence, description.precision, load_catalogue())
+    return diagnose(evidence, description.precision, catalogue)
 
 
 def _options(given: argparse.Namespace) -> Options:
