@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def run_all(tasks: Sequence[tuple[Mutant, tuple[str, ...]]], jobs: int) -> Itera
 def _run(task: tuple[Mutant, tuple[str, ...]]) -> Result:
     mutant, families = task
     if families == FAMILIES:
-        return kept(mutant, partial(measure, mutant, records()))
+        return kept(mutant)
     return measure(mutant, [record for record in records() if record.family in families])
 
 

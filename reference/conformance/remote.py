@@ -76,6 +76,10 @@ class RemoteEngine(Engine):
             self._ask("load", {"model_dir": str(model_dir.resolve()), "dtype": self._dtype})
             self._loaded = model_dir
 
+    def forget(self) -> None:
+        """Lets the next load read the checkpoint anew, also if it is the one that is loaded."""
+        self._loaded = None
+
     def score(self, tokens: Sequence[int]) -> Array:
         return _rows(self._ask("score", {"tokens": tokens}))
 
