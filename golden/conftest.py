@@ -1,13 +1,16 @@
 """pytest golden/ [--engine ENGINE]: every record is a test, and a table of verdicts closes the run."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reference.conformance.artifacts import to_plain
 from reference.conformance.compare import Judgement, Verdict
+from reference.conformance.diagnosis import explain
 from reference.conformance.engines import NAMES, Options, expectations_file, find_engine
+from reference.conformance.evidence import to_json
 from reference.conformance.expectations import expect, load_expectations
 from reference.conformance.http_dialects import DIALECTS
 from reference.conformance.judge import judge
@@ -74,7 +77,7 @@ def answer(record: Record, request: pytest.FixtureRequest) -> Judgement:
     """Judges the engine by one record. What is unsupported is a skip with its reason, and stands in the table."""
     judgement = expect(judge(request.config.stash[ENGINE], record), record.id, request.config.stash[EXPECTED])
     details = {} if request.config.getoption("--report") is None else to_plain(judgement.details)
-    told = (judgement.verdict.value, judgement.sentence, details, judgement.crashes)
+    told = (judgement.verdict.value, judgement.sentence, details, judgement.crashes, to_json(judgement.evidence))
     request.node.user_properties.append(("judgement", (record.family, record.id, *told)))
     if judgement.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_APPLICABLE):
         pytest.skip(f"{judgement.verdict}: {judgement.sentence}")
@@ -97,8 +100,9 @@ class Collector:
 def judgements(report: pytest.TestReport) -> Iterator[tuple[Record, Judgement]]:
     for name, told in report.user_properties:
         if name == "judgement":
-            family, record_id, verdict, sentence, details, crashes = told
-            yield Record(record_id, family, {}, {}), Judgement(Verdict(verdict), sentence, details, crashes)
+            family, record_id, verdict, sentence, details, crashes, evidence = told
+            judgement = Judgement(Verdict(verdict), sentence, details, crashes, evidence)
+            yield Record(record_id, family, {}, {}), judgement
 
 
 @pytest.hookimpl(trylast=True)
@@ -112,6 +116,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("verdicts")
         terminalreporter.write_line(legible(verdict_table(config.stash[ENGINE].describe(), judged)))
         terminalreporter.write_line(legible(failures(judged)))
+        terminalreporter.write_line(explain(judged, config.stash[ENGINE].describe())[1])
 
 
 @pytest.hookimpl(trylast=True)
@@ -119,7 +124,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A run in which no core record was executed shows nothing, and fails."""
     judged = session.config.stash.get(JUDGED, [])
     is_whole = not hasattr(session.config, "workerinput")
-    if is_whole and judged and exitstatus == 0 and not is_good(judged):
+    precision = session.config.stash[ENGINE].describe().precision if judged else "exact"
+    if is_whole and judged and exitstatus == 0 and not is_good(judged, precision):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if is_whole and judged and session.config.getoption("--report") is not None:
         _report(session.config, {record.id: judgement for record, judgement in judged})
@@ -136,4 +142,5 @@ def _report(config: pytest.Config, judged: Mapping[str, Judgement]) -> None:
         _options(config),
         config.getoption("--expectations"),
     )
+    run = replace(run, diagnosis=explain(run.judged, run.description)[0])
     write_report(config.getoption("--report"), [run])

@@ -4,20 +4,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.conformance.catalogue import load_catalogue
-from reference.conformance.compare import BAD, Verdict
-from reference.conformance.diagnosis import Diagnosis, diagnose, explanation
+from reference.conformance.diagnosis import explain
 from reference.conformance.engines import NAMES, Options, expectations_file, find_engine, match_engines
 from reference.conformance.expectations import Expectation, expect, load_expectations
 from reference.conformance.http_dialects import DIALECTS
 from reference.conformance.judge import judge_all
-from reference.conformance.records import FAMILIES, Record, find_records
+from reference.conformance.records import FAMILIES, Record, check_corpus, find_records
 from reference.conformance.remote import ANSWER_S
 from reference.conformance.report.rows import Run
 from reference.conformance.report.words import legible
 from reference.conformance.report.write import prepare, write_report
-from reference.conformance.table import Judged, failures, is_good, verdict_table
-from reference.engine import Description
+from reference.conformance.table import failures, is_good, verdict_table
 from reference.errors import Refusal, RefusedError
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int8")
@@ -54,6 +51,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--record", action="append", metavar="ID", help="only this record; may be repeated")
     command.add_argument(
+        "--corpus", metavar="VERSION", help="refuse any other corpus: its version or digest (docs/versions.md)"
+    )
+    command.add_argument(
         "--report", type=Path, metavar="DIR", help="write JSON, HTML, JUnit and Markdown into DIR (docs/report.md)"
     )
 
@@ -63,6 +63,8 @@ def run(options: argparse.Namespace, _command_line: list[str]) -> int:
     unknown = sorted(set(options.family or ()) - set(FAMILIES))
     if unknown:
         raise RefusedError(Refusal.USAGE, f"no family {unknown[0]!r}; there are {', '.join(FAMILIES)}")
+    if options.corpus is not None:
+        check_corpus(options.corpus)
     records = find_records(options.family or FAMILIES, options.record or ())
     names = [name for pattern in options.engine or ["spec"] for name in match_engines(pattern)]
     if options.report is not None:
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace, _command_line: list[str]) -> int:
     runs = [_check_engine(name, records, options) for name in names]
     if options.report is not None:
         write_report(options.report, runs)
-    return EXIT_DONE if all(is_good(run.judged) for run in runs) else EXIT_CHECK_FAILED
+    return EXIT_DONE if all(is_good(run.judged, run.description.precision) for run in runs) else EXIT_CHECK_FAILED
 
 
 def _check_engine(name: str, records: Sequence[Record], options: argparse.Namespace) -> Run:
@@ -86,23 +88,10 @@ def _check_engine(name: str, records: Sequence[Record], options: argparse.Namesp
         engine.bye()
     print(legible(verdict_table(description, judged)))
     print(legible(failures(judged)))
-    diagnosis = _diagnosis(judged, description)
-    if diagnosis is not None:
-        print(explanation(diagnosis))
+    diagnosis, words = explain(judged, description)
+    if words:
+        print(words)
     return Run(name, description, judged, expected, _options(options), options.expectations, diagnosis)
-
-
-def _diagnosis(judged: Judged, description: Description) -> Diagnosis | None:
-    """The known defect that the answers look like, if any failed. Known failures are no evidence."""
-    if not any(judgement.verdict in BAD for _, judgement in judged):
-        return None
-    try:
-        catalogue = load_catalogue()
-    except RefusedError as error:  # the verdicts stand without it
-        print(f"  no diagnosis: {error}")
-        return None
-    evidence = {record.id: found.evidence for record, found in judged if found.verdict is not Verdict.XFAIL}
-    return diagnose(evidence, description.precision, catalogue)
 
 
 def _options(given: argparse.Namespace) -> Options:

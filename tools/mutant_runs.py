@@ -12,7 +12,16 @@ from reference.conformance.artifacts import GOLDEN, ROOT, read_json, root_digest
 from reference.conformance.channel import HarnessError
 from reference.conformance.compare import BAD
 from reference.conformance.engines import WORKER
-from reference.conformance.evidence import Answer, Fingerprint, Observed, differing, fingerprint, observe, unanswered
+from reference.conformance.evidence import (
+    Answer,
+    Fingerprint,
+    Observed,
+    differing,
+    fingerprint,
+    observe,
+    to_json,
+    unanswered,
+)
 from reference.conformance.judge import ask, compare
 from reference.conformance.records import FAMILIES, Record, find_records
 from reference.conformance.remote import RemoteEngine
@@ -66,10 +75,9 @@ def _result(engine: RemoteEngine, record: Record, exact: Any) -> dict[str, Any]:
     observed = observe(record, answer, exact)
     found = differing(right(record), observed)
     is_killed = compare(record, answer, exact).verdict in BAD
-    told = {name: _plain(value) for name, value in fingerprint(observed).items()} if found else {}
     return {
         "kill": [*_precisions(record, answer, exact), *_words(found)] if is_killed else [],
-        "fingerprint": told,
+        "fingerprint": to_json(fingerprint(observed)) if found else {},
     }
 
 
@@ -79,10 +87,6 @@ def _precisions(record: Record, answer: Answer, exact: Description) -> list[str]
 
 def _words(found: Mapping[str, float | None]) -> list[str]:
     return [name if size is None else f"{name} {size:.2g}" for name, size in found.items()]
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int) else value.tolist()
 
 
 def kept(mutant: Mutant) -> dict[str, Any]:

@@ -29,8 +29,8 @@ WAITS = "waits for"
 
 TEXT = """# Mutants
 
-Written by `tools/mutants_page.py` from the kill matrix (`golden/kill_matrix.json`); do not edit. A mutant is a correct
-implementation with a defect, nearly always one that a public report of a real engine describes
+Written by `tools/mutants_page.py` from the kill matrix (`golden/kill_matrix.json`); do not edit. A mutant is a
+correct implementation with a defect, nearly always one that a public report of a real engine describes
 ([table](../tests/mutants/table/), [reports](../tests/mutants/reports/)). It is killed if a record fails. The columns
 f32, f16 and bf16 count the mutants that a record also catches in an engine of that precision.
 

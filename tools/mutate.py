@@ -25,7 +25,7 @@ import safetensors.numpy
 from tqdm import tqdm
 
 from reference.conformance.artifacts import GOLDEN, read_json, validate, write_json
-from reference.conformance.catalogue import FINGERPRINTS, KILL_MATRIX, stacked
+from reference.conformance.catalogue import FINGERPRINTS, KILL_MATRIX, extended_sets, stacked
 from reference.conformance.records import FAMILIES
 from tests.mutants.mutant import ROOT, Mutant, check
 from tests.mutants.table import MUTANTS
@@ -110,6 +110,8 @@ def write(mutants: Sequence[Mutant], results: Sequence[Result]) -> None:
     temporary.write_bytes(safetensors.numpy.save(answers))
     os.replace(temporary, FINGERPRINTS)
     write_json(KILL_MATRIX, content)
+    manifest = read_json(GOLDEN / "manifest.json")
+    write_json(GOLDEN / "manifest.json", {**manifest, "extended": extended_sets(content)})
 
 
 def stale(jobs: int) -> int:

@@ -24,14 +24,16 @@ from reference.conformance.artifacts import (
     DATA,
     GOLDEN,
     MODELS,
+    read_json,
     root_digest,
     sha256,
     to_plain,
     validate,
     write_json,
 )
+from reference.conformance.catalogue import KILL_MATRIX, extended_sets
 
-CORPUS_VERSION = "0.1.0"
+CORPUS_VERSION = "0.2.0"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +92,13 @@ def build_family(family: str, fresh: Path) -> None:
 
 def manifest(fresh: Path) -> dict[str, object]:
     files = {str(path.relative_to(fresh)): sha256(path) for path in tree(fresh)}
-    return {"schema_version": 1, "corpus_version": CORPUS_VERSION, "files": files, "root": root_digest(files)}
+    return {
+        "schema_version": 1,
+        "corpus_version": CORPUS_VERSION,
+        "files": files,
+        "root": root_digest(files),
+        "extended": extended_sets(read_json(KILL_MATRIX)),
+    }
 
 
 def differences(fresh: Path) -> list[str]:

@@ -5,7 +5,7 @@ answer: sketches [1 + mutants, records, SKETCH] of what is numeric, digests [1 +
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ import safetensors.numpy
 
 from reference.conformance.artifacts import GOLDEN, read_json, validate
 from reference.conformance.evidence import DISCRETE, NUMERIC, SKETCH, Fingerprint
+from reference.engine import Precision
 from reference.errors import Array, Refusal, RefusedError
 
 KILL_MATRIX, FINGERPRINTS = GOLDEN / "kill_matrix.json", GOLDEN / "fingerprints.safetensors"
+
+CORE_PRECISIONS: tuple[Precision, ...] = ("exact", "f32", "f16", "bf16")
 
 NOT_TOLD = 0
 """The digest of what an answer does not tell; a sketch of it is NaN."""
@@ -39,6 +42,7 @@ class Catalogue:
     defects: tuple[Defect, ...]
     records: tuple[str, ...]
     answers: Mapping[str, Array]  # observable -> [1 + defects, records] or [1 + defects, records, SKETCH]
+    caught_by: Mapping[str, tuple[Defect, ...]] = field(default_factory=dict)  # record -> defects, rarest first
 
 
 def load_catalogue(matrix: Path = KILL_MATRIX, fingerprints: Path = FINGERPRINTS) -> Catalogue:
@@ -64,7 +68,26 @@ def load_catalogue(matrix: Path = KILL_MATRIX, fingerprints: Path = FINGERPRINTS
         if name not in answers or answers[name].shape != wanted:
             sentence = f"{fingerprints} lacks {name} of shape {list(wanted)}; run python tools/mutate.py"
             raise RefusedError(Refusal.ARTIFACT_INVALID, sentence)
-    return Catalogue(defects, records, answers)
+    return Catalogue(defects, records, answers, _caught_by(content["mutants"], defects))
+
+
+def _caught_by(rows: Sequence[Mapping[str, Any]], defects: Sequence[Defect]) -> dict[str, tuple[Defect, ...]]:
+    """Record id -> the defects that it catches; those that few records catch, of which it says most, come first."""
+    caught: dict[str, tuple[Defect, ...]] = {}
+    for row, defect in sorted(zip(rows, defects, strict=True), key=lambda pair: len(pair[0]["kills"])):
+        for record in row["kills"]:
+            caught[record] = (*caught.get(record, ()), defect)
+    return caught
+
+
+def extended_sets(matrix: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Precision -> the records that catch no known defect there. A record that the matrix does not know is core."""
+    kills = [(record, kill) for row in matrix["mutants"] for record, kill in row["kills"].items()]
+    sets: dict[str, list[str]] = {}
+    for precision in CORE_PRECISIONS:
+        killing = {record for record, kill in kills if precision == "exact" or precision in kill}
+        sets[precision] = [record for record in matrix["records"] if record not in killing]
+    return sets
 
 
 def stacked(rows: Sequence[Mapping[str, Fingerprint]], records: Sequence[str]) -> dict[str, Array]:

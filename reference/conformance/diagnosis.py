@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.conformance.catalogue import NOT_TOLD, Catalogue, Defect, stacked
-from reference.conformance.compare import TOLERANCES
+from reference.conformance.catalogue import NOT_TOLD, Catalogue, Defect, load_catalogue, stacked
+from reference.conformance.compare import BAD, TOLERANCES, Verdict
 from reference.conformance.evidence import DISCRETE, NUMERIC, Fingerprint
-from reference.engine import Precision
-from reference.errors import Array
+from reference.conformance.table import Judged
+from reference.engine import Description, Precision
+from reference.errors import Array, RefusedError
 
 Booleans = NDArray[np.bool_]
 
@@ -41,6 +42,22 @@ class Diagnosis:
 
     best: Candidate | None
     runner_up: Candidate | None
+
+
+def explain(judged: Judged, engine: Description) -> tuple[Diagnosis | None, str]:
+    """The diagnosis of a run with failures, and lines that tell it. Known failures are no evidence.
+
+    Without a catalogue of this corpus the verdicts stand, and the lines say why there is no diagnosis.
+    """
+    if not any(judgement.verdict in BAD for _, judgement in judged):
+        return None, ""
+    try:
+        catalogue = load_catalogue()
+    except RefusedError as error:
+        return None, f"  no diagnosis: {error}"
+    evidence = {record.id: found.evidence for record, found in judged if found.verdict is not Verdict.XFAIL}
+    diagnosis = diagnose(evidence, engine.precision, catalogue)
+    return diagnosis, explanation(diagnosis)
 
 
 def explanation(diagnosis: Diagnosis) -> str:

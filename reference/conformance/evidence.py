@@ -126,6 +126,11 @@ def fingerprint(observed: Observed) -> Fingerprint:
     return {name: sketch(value) if name in NUMERIC else digest(value) for name, value in observed.items()}
 
 
+def to_json(print_: Fingerprint) -> dict[str, Any]:
+    """A fingerprint with lists for its sketches."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in print_.items()}
+
+
 def unanswered(is_timeout: bool = False) -> Fingerprint:
     """The fingerprint of no answer at all."""
     return {"error": digest("timeout" if is_timeout else "harness error")}

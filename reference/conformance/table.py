@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from reference.conformance.compare import BAD, GOOD, Judgement, Verdict
 from reference.conformance.records import Record
-from reference.engine import Description
+from reference.engine import Description, Precision
 
 Judged = Sequence[tuple[Record, Judgement]]
 
@@ -45,9 +45,9 @@ def failures(judged: Judged) -> str:
     return "\n".join(lines)
 
 
-def is_good(judged: Judged) -> bool:
+def is_good(judged: Judged, precision: Precision) -> bool:
     """Whether nothing failed and a core record was executed: a run that executed none shows nothing."""
-    executed = any(judgement.verdict in GOOD and record.is_core for record, judgement in judged)
+    executed = any(judgement.verdict in GOOD and record.is_core(precision) for record, judgement in judged)
     return executed and not _verdicts(judged) & BAD
 
 

@@ -405,7 +405,7 @@ def test_an_engine_without_verbs_only_lacks_and_is_not_good(records):
     judged = [(one, judge(Wordless(), one)) for one in records.values()]
 
     assert {Verdict.UNSUPPORTED} == {judgement.verdict for _, judgement in judged}
-    assert not is_good(judged)
+    assert not is_good(judged, "f32")
     assert all(one.id in failures(judged) for one in records.values())
     assert "wordless 0 (compared as f32)" in verdict_table(Wordless().describe(), judged)
 

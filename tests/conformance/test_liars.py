@@ -347,7 +347,7 @@ def test_an_engine_that_claims_nothing_passes_nothing_and_is_not_good(hosted):
     judged = list(judge_all(hosted("ClaimsNothing"), [FORWARD, GENERATE]))
 
     assert [Verdict.UNSUPPORTED] * 2 == [judgement.verdict for _, judgement in judged]
-    assert not is_good(judged)
+    assert not is_good(judged, "f32")
 
 
 def test_what_a_library_prints_does_no_harm(hosted):

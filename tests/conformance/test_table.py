@@ -67,4 +67,4 @@ def test_a_run_without_failures_has_none_to_name():
 def test_a_run_is_good_when_something_passed_and_nothing_failed(judgements, expected):
     run = judged(*((f"forward/{index}", judgement) for index, judgement in enumerate(judgements)))
 
-    assert expected is is_good(run)
+    assert expected is is_good(run, "f32")

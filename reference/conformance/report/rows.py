@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from reference.conformance.artifacts import DATA, GOLDEN, SCHEMAS, read_json, schema_part, sha256, to_plain
-from reference.conformance.compare import Judgement, Verdict
+from reference.conformance.catalogue import Defect, load_catalogue
+from reference.conformance.compare import BAD, Judgement, Verdict
 from reference.conformance.diagnosis import Candidate, Diagnosis, sentence
 from reference.conformance.engines import HOSTED, IN_PROCESS, Options
 from reference.conformance.expectations import Expectation
@@ -18,8 +19,12 @@ from reference.conformance.records import Record
 from reference.conformance.report.words import presentable, without_secrets
 from reference.conformance.table import Judged, is_good
 from reference.engine import Description, Precision
+from reference.errors import RefusedError
 
 KNOWN_FAILURES = frozenset({Verdict.XFAIL, Verdict.XPASS})
+
+MOST_DEFECTS = 5
+"""Known defects that a failing record names."""
 
 OPTION_NAMES: Mapping[str, str] = {
     "python": "--engine-python",
@@ -79,7 +84,7 @@ def engine_row(run: Run) -> dict[str, Any]:
         "claims": sorted(told.claims),
         "choices": {name: told.choices[name] for name in sorted(told.choices)},
         "kv_itemsize": told.kv_itemsize,
-        "is_conformant": is_good(run.judged),
+        "is_conformant": is_good(run.judged, told.precision),
     }
     records = [record_row(run, record, judgement) for record, judgement in run.judged]
     return {**presentable(described), "diagnosis": diagnosis_row(run.diagnosis), "records": records}
@@ -105,7 +110,7 @@ def record_row(run: Run, record: Record, judgement: Judgement) -> dict[str, Any]
     row = {
         "id": record.id,
         "family": record.family,
-        "is_core": record.is_core,
+        "is_core": record.is_core(run.description.precision),
         "verdict": judgement.verdict.value,
         "sentence": judgement.sentence,
         "left_out": left_out,
@@ -116,8 +121,20 @@ def record_row(run: Run, record: Record, judgement: Judgement) -> dict[str, Any]
         "rules": list(record.rules),
         "catches": record.catches,
         "command": command_of(run, record),
+        "known_defects": to_plain(known_defects(record.id)) if judgement.verdict in BAD else [],
     }
     return {**presentable(row), "details": {name: details[name] for name in details if name not in left_out}}
+
+
+def known_defects(record_id: str) -> Sequence[Defect]:
+    """Defects of real engines that a record catches, the most telling first; none without a catalogue."""
+    try:
+        return _catalogue().caught_by.get(record_id, ())[:MOST_DEFECTS]
+    except RefusedError:
+        return ()
+
+
+_catalogue = cache(load_catalogue)
 
 
 def unknown_details(details: Mapping[str, Any]) -> list[str]:
