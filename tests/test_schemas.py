@@ -28,6 +28,7 @@ OPTIONAL = {"final_coin": "the recorded seeds do not state the coin of the repla
 NULLABLE = {"prefill_token_budget", "scratch_units", "kv_budget_bytes"}
 # Arrays and objects that may be empty: nothing happened, or nothing ends the output.
 MAY_BE_EMPTY = {"eos_ids", "drafts", "prefilled", "decoded", "cache_misses", "evicted", "finished"}
+MAY_BE_EMPTY |= {"exact", "f32", "f16", "bf16"}  # records of the manifest that are no core records
 MAY_BE_EMPTY |= {"refused", "rejected_by_reason", "tokens of requests"}
 # Objects keyed by names of the user's, with keys that they must not have. Deleting or adding a good key is no damage.
 BAD_KEYS = {

@@ -14,7 +14,9 @@ import pytest
 
 from reference import cli
 from reference.conformance.artifacts import DATA, GOLDEN, read_json, sha256, validate
+from reference.conformance.catalogue import KILL_MATRIX, Defect
 from reference.conformance.compare import PASS, Judgement, Verdict
+from reference.conformance.diagnosis import Candidate, Diagnosis
 from reference.conformance.engines import Options
 from reference.conformance.expectations import Expectation
 from reference.conformance.judge import judge
@@ -36,7 +38,7 @@ from reference.conformance.report.plot import (
     tick_indices,
     x_place,
 )
-from reference.conformance.report.rows import OPTION_NAMES, Run, options_of, report_of, unknown_details
+from reference.conformance.report.rows import MOST_DEFECTS, OPTION_NAMES, Run, options_of, report_of, unknown_details
 from reference.conformance.report.write import prepare, write_report
 from reference.engine import Description, ReferenceEngine
 from reference.errors import Refusal, RefusedError
@@ -162,7 +164,45 @@ def test_a_row_has_what_is_needed_to_ask_again():
         "command": "python -m reference check --engine llama.cpp --engine-python /usr/bin/python3 --dtype bfloat16 "
         "--timeout 5 --dialect llama.cpp --served-model 'models/my model' --expectations known.json "
         "--record forward/batching-long",
-    } == whole["engines"][0]["records"][0]
+    } == {name: told for name, told in whole["engines"][0]["records"][0].items() if name != "known_defects"}
+
+
+def test_a_failing_record_names_known_defects_that_it_catches():
+    """What the kill matrix says of it, rarest first, with addresses."""
+    rows = {one["id"]: one for one in read_json(KILL_MATRIX)["mutants"]}
+    judged = {"forward/batching-long": Judgement(Verdict.FAIL, "off"), "forward/batching-short": PASS}
+    failing, passing = report_of([run_of(judged)])["engines"][0]["records"]
+
+    found = [defect["id"] for defect in failing["known_defects"]]
+    assert MOST_DEFECTS == len(found)
+    assert all("forward/batching-long" in rows[one]["kills"] for one in found)
+    assert sorted(found, key=lambda one: len(rows[one]["kills"])) == found
+    assert [] == passing["known_defects"]
+
+
+def test_a_diagnosis_is_told_in_json_html_and_markdown():
+    defects = (Defect("rope-x", "turns <b>wrongly</b>", ("https://example.org/7",)), Defect("rope-y", "and so", ()))
+    diagnosis = Diagnosis(Candidate(defects, 0.75, 3, 4), Candidate((Defect("z", "or this", ()),), 0.5, 2, 4))
+    run = run_of({"forward/batching-long": Judgement(Verdict.FAIL, "off")}, diagnosis=diagnosis)
+    whole = report_of([run])
+    validate(whole, "report", "here")
+
+    words = "turns <b>wrongly</b> (rope-x); or and so (rope-y): 3 of 4 records fit, 75% on average"
+    assert words == whole["engines"][0]["diagnosis"]["best"]["sentence"]
+    assert f"`spec` behaves like: {words}. Seen before: https://example.org/7" in summary(whole)
+    told = page(whole)
+    assert "Behaves like: turns &lt;b&gt;wrongly&lt;/b&gt; (rope-x); or and so (rope-y)" in told
+    assert 'href="https://example.org/7"' in told
+    assert "Next best: or this (z): 2 of 4 records fit, 50% on average" in told
+
+
+def test_no_known_defect_and_no_diagnosis_are_told_apart():
+    failed = {"forward/batching-long": Judgement(Verdict.FAIL, "off")}
+    none_fits = report_of([run_of(failed, diagnosis=Diagnosis(None, None))])
+
+    assert "Behaves like none of the known defects" in page(none_fits)
+    assert "behaves like none of the known defects" in summary(none_fits)
+    assert "ehaves like" not in page(report_of([run_of(failed)]))
 
 
 def test_the_command_is_one_that_the_program_takes():
