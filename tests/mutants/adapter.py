@@ -17,6 +17,7 @@ from tests.mutants.table import MUTANTS
 
 SHAPES = {
     "specification": "reference.engine:ReferenceEngine",
+    "padded-batch": "tests.mutants.shapes.padded_batch:PaddedBatchEngine",
 }
 """Correct implementations, as module:class of an Engine."""
 
@@ -42,8 +43,8 @@ def __getattr__(name: str) -> Any:
 
 
 def hosted(shape: str) -> Any:
-    """The engine behind the worker, exact as the specification claims to be."""
+    """The engine behind the worker, compared in float64 as precisely as it says of itself: "exact", or "f64"."""
     module, _, class_name = SHAPES[shape].partition(":")
     engine = getattr(importlib.import_module(module), class_name)()
     ours = importlib.import_module("reference.conformance.adapters.golden_llama.adapter")
-    return ours.Hosted(engine, {"float64": "exact"})
+    return ours.Hosted(engine, {"float64": engine.describe().precision})
