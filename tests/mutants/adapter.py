@@ -18,6 +18,8 @@ from tests.mutants.table import MUTANTS
 SHAPES = {
     "specification": "reference.engine:ReferenceEngine",
     "padded-batch": "tests.mutants.shapes.padded_batch:PaddedBatchEngine",
+    "packed-batch": "tests.mutants.shapes.packed_batch:PackedBatchEngine",
+    "tiled-attention": "tests.mutants.shapes.tiled_attention:TiledAttentionEngine",
 }
 """Correct implementations, as module:class of an Engine."""
 

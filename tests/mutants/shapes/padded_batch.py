@@ -1,4 +1,4 @@
-"""Several prompts as one left-padded batch, with static arrays of keys and values, as a plain tensor program has them.
+"""Several prompts as one left-padded batch with static arrays of keys and values, as plain tensor programs have them.
 
 Axis key of reference.model.transformer, B rows of the batch, and S slots: a row's tokens end at the same slot as all
 others' and its pads come first. Where a slot holds no token of the row, its weight is 0 and its entry finite, so that
@@ -43,9 +43,11 @@ class PaddedBatchEngine(ReferenceEngine):
             check_tokens(self.model.config, prompt, 0)
         rows = [Row(len(prompt)) for prompt in prompts]
         tokens, is_token = left_padded(prompts)
-        cache = empty_cache(self.model.config, len(rows), tokens.shape[1] + max_tokens_of(prompts, stop))
+        num_slots = tokens.shape[1] + max_tokens_of(prompts, stop)
+        cache = empty_cache(self.model.config, len(rows), num_slots)
+        held = np.zeros((len(rows), num_slots), dtype=bool)  # whether a slot holds a token of the row
         while True:
-            logits = forward(self.model, tokens, is_token, cache)
+            logits = step(self.model, tokens, is_token, held, cache)
             for row, row_logits in zip(rows, logits[:, -1], strict=True):
                 row.append(row_logits, stop)
             is_token = np.array([[row.reason is None] for row in rows])
@@ -78,18 +80,17 @@ class Row:
 
 @dataclass
 class BatchCache:
-    """Keys and values of the whole batch. Slots from `num_slots` on are not used yet."""
+    """Keys and values of the whole batch. Slots from `num_used` on hold nothing yet."""
 
     keys: Array  # [L, B, S, K, D], after RoPE
     values: Array  # [L, B, S, K, D]
-    is_token: Booleans  # [B, S], whether a slot holds a token of the row
-    num_slots: int = 0
+    num_used: int = 0
 
 
 def empty_cache(config: ModelConfig, num_rows: int, num_slots: int) -> BatchCache:
     """A cache with room for `num_slots` slots."""
     shape = (config.num_hidden_layers, num_rows, num_slots, config.num_key_value_heads, config.head_dim)
-    return BatchCache(np.zeros(shape), np.zeros(shape), np.zeros((num_rows, num_slots), dtype=bool))
+    return BatchCache(np.zeros(shape), np.zeros(shape))
 
 
 def max_tokens_of(prompts: Sequence[Sequence[int]], stop: StopRule) -> int:
@@ -105,30 +106,41 @@ def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Integers, Booleans]:
     return tokens, is_token
 
 
-def forward(model: Model, tokens: Integers, is_token: Booleans, cache: BatchCache) -> Array:
-    """Logits [B, T, V] after each new token; the cache takes their keys and values."""
+def step(model: Model, tokens: Integers, is_token: Booleans, held: Booleans, cache: BatchCache) -> Array:
+    """Logits [B, T, V] after each new token; notes in `held` [B, S] which of the new slots hold one."""
+    _, T = tokens.shape
+    old, new = cache.num_used, cache.num_used + T
+    held[:, old:new] = is_token
+    tables = rotation(model.config, position_ids(held)[:, old:new])
+    return forward(model, tokens, tables, may_see(held, old, T), cache)
+
+
+def forward(
+    model: Model, tokens: Integers, tables: tuple[Array, Array], visible: Booleans, cache: BatchCache
+) -> Array:
+    """FWD-1 for every row: logits [B, T, V] of tokens [B, T], whose keys and values the cache takes.
+
+    tables [B*T, D/2] are cosines and sines, visible [B, T, S] is the mask over all slots, used or not.
+    """
     config, weights = model.config, model.weights
     B, T = tokens.shape
-    old, new = cache.num_slots, cache.num_slots + T
-    cache.is_token[:, old:new] = is_token
-    cosine, sine = rotation(config, position_ids(cache.is_token)[:, old:new])
-    visible = may_see(cache.is_token, old, T)
+    old, new = cache.num_used, cache.num_used + T
     x = weights.embedding[tokens].reshape(B * T, -1)  # [B*T, E]
     for layer, keys, values in zip(weights.layers, cache.keys, cache.values, strict=True):
         q, k, v = project(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer, config)
-        q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
+        q, k = rotate(q, *tables), rotate(k, *tables)
         keys[:, old:new] = k.reshape(B, T, *k.shape[1:])
         values[:, old:new] = v.reshape(B, T, *v.shape[1:])
         mixed = attention(q.reshape(B, T, *q.shape[1:]), keys, values, visible)
         x = x + linear(mixed, layer.o_proj, layer.o_bias)
         x = x + swiglu(rms_norm(x, layer.post_attention_norm, config.rms_norm_eps), layer)
-    cache.num_slots = new
+    cache.num_used = new
     return matmul(rms_norm(x, weights.norm, config.rms_norm_eps), weights.lm_head).reshape(B, T, -1)
 
 
-def position_ids(is_token: Booleans) -> Integers:  # [B, S] -> [B, S]
+def position_ids(held: Booleans) -> Integers:  # [B, S] -> [B, S]
     """Tokens of the row before each slot. Pads come before position 0 and take it, too."""
-    positions: Integers = np.maximum(np.cumsum(is_token, axis=1) - 1, 0)
+    positions: Integers = np.maximum(np.cumsum(held, axis=1) - 1, 0)
     return positions
 
 
@@ -143,14 +155,14 @@ def rotation(config: ModelConfig, positions: Integers) -> tuple[Array, Array]:
     return np.concatenate(cosines), np.concatenate(sines)
 
 
-def may_see(is_token: Booleans, old: int, num_new: int) -> Booleans:  # [B, S] -> [B, T, S]
+def may_see(held: Booleans, old: int, num_new: int) -> Booleans:  # [B, S] -> [B, T, S]
     """Whether the query of a new slot sees a slot: a token of its own row that is not after it.
 
     A pad sees itself, too, since a row of scores without any key would have no softmax but NaN.
     """
-    slots = np.arange(is_token.shape[1])
+    slots = np.arange(held.shape[1])
     queries = slots[old : old + num_new, None]
-    visible: Booleans = (slots <= queries) & (is_token[:, None, :] | (slots == queries))
+    visible: Booleans = (slots <= queries) & (held[:, None, :] | (slots == queries))
     return visible
 
 
