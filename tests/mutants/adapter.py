@@ -17,6 +17,9 @@ from tests.mutants.table import MUTANTS
 
 SHAPES = {
     "specification": "reference.engine:ReferenceEngine",
+    "padded-batch": "tests.mutants.shapes.padded_batch:PaddedBatchEngine",
+    "packed-batch": "tests.mutants.shapes.packed_batch:PackedBatchEngine",
+    "tiled-attention": "tests.mutants.shapes.tiled_attention:TiledAttentionEngine",
 }
 """Correct implementations, as module:class of an Engine."""
 
@@ -47,13 +50,13 @@ def __getattr__(name: str) -> Any:
 
 
 def start(shape: str, is_single: bool) -> Any:
-    """The engine behind the worker, exact as the specification claims to be, or in float32."""
+    """The engine behind the worker: in float64 as precise as it says, "exact" or "f64", or in float32."""
     if is_single:
         compute_in_float32()
     module, _, class_name = SHAPES[shape].partition(":")
     engine = getattr(importlib.import_module(module), class_name)()
     ours = importlib.import_module("reference.conformance.adapters.golden_llama.adapter")
-    return ours.Hosted(engine, {"float32": "f32"} if is_single else {"float64": "exact"})
+    return ours.Hosted(engine, {"float32": "f32"} if is_single else {"float64": engine.describe().precision})
 
 
 def compute_in_float32() -> None:
