@@ -212,25 +212,6 @@ MUTANTS: tuple[Mutant, ...] = (
         reports=("candle-gemma3-silu", "trtmc-gemma-silu"),
     ),
     Mutant(
-        id="activation-not-looked-at",
-        area="mlp",
-        edits=(
-            Edit(
-                "reference/model/config.py",
-                '    "hidden_act": ("silu", "swish"),\n',
-                "",
-            ),
-            Edit(
-                "reference/model/config.py",
-                '{"attention_dropout", "bos_token_id",',
-                '{"hidden_act", "attention_dropout", "bos_token_id",',
-            ),
-        ),
-        effect="SiLU is computed for a config that asks for another activation",
-        shows="a config that asks for GELU: it must be refused",
-        reports=("candle-gemma3-silu", "trtmc-gemma-silu"),
-    ),
-    Mutant(
         id="silu-nan-for-large-gates",
         area="mlp",
         edits=(
