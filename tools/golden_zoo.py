@@ -62,6 +62,13 @@ def nearly_zero_row(_config: ModelConfig, tensors: Tensors) -> Tensors:
     return {**tensors, EMBEDDING: embedding}
 
 
+def large_gates(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    """Gates of a thousand, beyond any exp, and a row of the embedding that is exactly zero."""
+    embedding = tensors[EMBEDDING].copy()
+    embedding[7] = 0.0
+    return scaled({"gate_proj": 2.0**10})(_config, {**tensors, EMBEDDING: embedding})
+
+
 def large_logits(_config: ModelConfig, tensors: Tensors) -> Tensors:
     return {**tensors, LM_HEAD: tensors[LM_HEAD] * 32.0}
 
@@ -115,6 +122,11 @@ ZOO: Mapping[str, Animal] = {
     "zoo-outliers": Animal(GROUPED, "sums in low precision where two channels outweigh all others", outliers),
     "zoo-peaked": Animal(
         GROUPED, "a softmax without its maximum, which overflows in float32", scaled({"q_proj": 16.0, "k_proj": 16.0})
+    ),
+    "zoo-large-gates": Animal(
+        replace(GROUPED, num_attention_heads=8, hidden_size=48, vocab_size=29),
+        "a SiLU that overflows to NaN, a norm that divides by zero, or rows of k permuted by the query heads",
+        large_gates,
     ),
     "zoo-large-logits": Animal(GROUPED, "logits that are capped, or rounded to few bits", large_logits),
     "zoo-negative-logits": Animal(

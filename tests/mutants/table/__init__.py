@@ -1,6 +1,18 @@
 """The table of defects: one module for each part of the specification. Imports nothing of reference."""
 
-from tests.mutants.table import attention, cache, layers, mask, rope, serving, speculation, stopping, window
+from tests.mutants.table import (
+    attention,
+    cache,
+    heads,
+    layers,
+    mask,
+    rope,
+    serving,
+    speculation,
+    stopping,
+    weights,
+    window,
+)
 
-MODULES = (rope, layers, attention, mask, cache, window, speculation, stopping, serving)
+MODULES = (rope, layers, weights, attention, mask, cache, window, speculation, stopping, serving, heads)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)

@@ -1,0 +1,46 @@
+"""Checkpoints that an engine must refuse: each a good one whose config.json says something else than its tensors.
+
+Loaded in silence they give fluent, wrong answers: a tensor that no layer reads, or a parameter that no tensor fills.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from golden_zoo import GROUPED
+
+from reference.model.config import ModelConfig
+
+SMALL = replace(GROUPED, num_hidden_layers=1)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A checkpoint of a good config, with other fields of config.json (None: left out) than that config."""
+
+    config: ModelConfig
+    fields: Mapping[str, Any]
+    rules: tuple[str, ...]
+    catches: str
+
+
+REFUSED: Mapping[str, Refused] = {
+    "refused-tied-head-differs": Refused(
+        SMALL,
+        {"tie_word_embeddings": True},
+        ("HEAD-1",),
+        "a tied config by which the head in the file is dropped without a look at it",
+    ),
+    "refused-head-missing": Refused(
+        replace(SMALL, tie_word_embeddings=True),
+        {"tie_word_embeddings": False},
+        ("HEAD-1",),
+        "a head that the file does not hold and that keeps the numbers it was initialised with",
+    ),
+    "refused-biases-unannounced": Refused(
+        replace(SMALL, attention_bias=True),
+        {"attention_bias": None},
+        ("ATTN-1",),
+        "biases in the file that are ignored because config.json does not announce them",
+    ),
+}
