@@ -17,6 +17,7 @@ from tests.mutants.table import MUTANTS
 
 SHAPES = {
     "specification": "reference.engine:ReferenceEngine",
+    "chunked-prefill": "tests.mutants.shapes.chunked_prefill:ChunkedPrefillEngine",
 }
 """Correct implementations, as module:class of an Engine."""
 
