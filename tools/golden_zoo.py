@@ -12,7 +12,7 @@ import numpy as np
 
 from reference.errors import Array
 from reference.model.checkpoint import StorageType
-from reference.model.config import ModelConfig
+from reference.model.config import ModelConfig, config_to_dict
 from reference.model.rope_parameters import RopeParameters
 from reference.model.weights import EMBEDDING, FINAL_NORM, LM_HEAD
 
@@ -86,6 +86,24 @@ def negative_logits(_config: ModelConfig, tensors: Tensors) -> Tensors:
 LLAMA3 = RopeParameters(
     "llama3", 500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=12
 )
+YARN = RopeParameters("yarn", 300.0, factor=4.0, original_max_position_embeddings=16, beta_fast=4.0)
+NESTED = replace(GROUPED, rope=replace(LLAMA3, rope_theta=700.0, factor=6.0))
+OLD_NAMES = replace(GROUPED, rope=replace(YARN, mscale=2.0, mscale_all_dim=0.5))
+
+
+def nested_fields() -> dict[str, Any]:
+    """A config as transformers 5 writes it: RoPE in rope_parameters and nowhere else."""
+    fields = config_to_dict(NESTED)
+    return {name: fields[name] for name in fields if name not in ("rope_theta", "rope_scaling")}
+
+
+def old_fields() -> dict[str, Any]:
+    """A config as early releases of transformers 4 wrote it: theta at the top, the RoPE type called `type`."""
+    fields = config_to_dict(OLD_NAMES)
+    scaling = {"type" if name == "rope_type" else name: given for name, given in fields["rope_scaling"].items()}
+    return {**{name: fields[name] for name in fields if name != "rope_parameters"}, "rope_scaling": scaling}
+
+
 DEFAULTS = replace(
     GROUPED, num_key_value_heads=6, num_attention_heads=6, head_dim=4, max_position_embeddings=2048,
     rms_norm_eps=1e-6, rope=RopeParameters("default", 10000.0), eos_token_ids=(2,),
@@ -145,6 +163,18 @@ ZOO: Mapping[str, Animal] = {
         DEFAULTS,
         "other defaults than those of transformers' LlamaConfig",
         fields=NEEDED_FIELDS,
+    ),
+    "zoo-rope-nested": Animal(
+        NESTED, "RoPE parameters that are looked for where transformers 5 no longer writes them", fields=nested_fields()
+    ),
+    "zoo-rope-old-names": Animal(
+        OLD_NAMES,
+        "a RoPE type that is only known as rope_type, or a YaRN whose mscale and mscale_all_dim are taken for one",
+        fields=old_fields(),
+    ),
+    "zoo-yarn-attention-factor": Animal(
+        replace(GROUPED, rope=replace(YARN, attention_factor=1.75, truncate=False)),
+        "an attention_factor that is computed although it is given, or a ramp that is always cut to whole pairs",
     ),
     "zoo-sharded": Animal(GROUPED, "a shard that is not read", num_shards=3),
     "zoo-float16": Animal(replace(GROUPED, tie_word_embeddings=True), "float16 read as bfloat16", storage="float16"),

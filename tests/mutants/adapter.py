@@ -20,6 +20,7 @@ SHAPES = {
     "padded-batch": "tests.mutants.shapes.padded_batch:PaddedBatchEngine",
     "packed-batch": "tests.mutants.shapes.packed_batch:PackedBatchEngine",
     "tiled-attention": "tests.mutants.shapes.tiled_attention:TiledAttentionEngine",
+    "chunked-prefill": "tests.mutants.shapes.chunked_prefill:ChunkedPrefillEngine",
 }
 """Correct implementations, as module:class of an Engine."""
 

@@ -6,6 +6,7 @@ from tests.mutants.table import (
     heads,
     layers,
     mask,
+    positions,
     rope,
     serving,
     speculation,
@@ -14,5 +15,5 @@ from tests.mutants.table import (
     window,
 )
 
-MODULES = (rope, layers, weights, attention, mask, cache, window, speculation, stopping, serving, heads)
+MODULES = (rope, positions, layers, weights, attention, mask, cache, window, speculation, stopping, serving, heads)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)

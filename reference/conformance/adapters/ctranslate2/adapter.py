@@ -100,8 +100,9 @@ def with_defaults(raw):
     heads = config["num_attention_heads"]
     config.setdefault("num_key_value_heads", heads)
     config.setdefault("head_dim", config["hidden_size"] // heads)
-    rope = {"rope_type": "default", "rope_theta": raw.get("rope_theta", 10000.0)}
-    config["rope"] = {**rope, **(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    given = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    rope = {"rope_type": given.pop("type", "default"), "rope_theta": raw.get("rope_theta", 10000.0)}
+    config["rope"] = {**rope, **given}
     return config
 
 

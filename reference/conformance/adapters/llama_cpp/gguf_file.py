@@ -50,8 +50,9 @@ def with_defaults(raw):
     heads = config["num_attention_heads"]
     config.setdefault("num_key_value_heads", heads)
     config.setdefault("head_dim", config["hidden_size"] // heads)
-    rope = {"rope_type": "default", "rope_theta": raw.get("rope_theta", 10000.0)}
-    config["rope"] = {**rope, **(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    given = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    rope = {"rope_type": given.pop("type", "default"), "rope_theta": raw.get("rope_theta", 10000.0)}
+    config["rope"] = {**rope, **given}
     return config
 
 
@@ -126,6 +127,8 @@ def add_rope(writer, config):
             writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
             writer.add_rope_scaling_factor(rope["factor"])
         case "yarn":
+            if rope.get("attention_factor", rope.get("mscale")) is not None or rope.get("truncate") is False:
+                raise NotImplementedError("yarn with attention_factor, mscale or a ramp that is not truncated")
             writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
             writer.add_rope_scaling_factor(rope["factor"])
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
