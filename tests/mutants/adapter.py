@@ -17,6 +17,8 @@ from tests.mutants.table import MUTANTS
 
 SHAPES = {
     "specification": "reference.engine:ReferenceEngine",
+    "prefix-scores": "tests.mutants.shapes.prefix_scores:PrefixScores",
+    "prompt-lookup": "tests.mutants.shapes.prompt_lookup:PromptLookup",
 }
 """Correct implementations, as module:class of an Engine."""
 
