@@ -4,6 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from reference.conformance.catalogue import load_catalogue
+from reference.conformance.compare import BAD, Verdict
+from reference.conformance.diagnosis import Diagnosis, diagnose, explanation
 from reference.conformance.engines import NAMES, Options, expectations_file, find_engine, match_engines
 from reference.conformance.expectations import Expectation, expect, load_expectations
 from reference.conformance.http_dialects import DIALECTS
@@ -13,7 +16,8 @@ from reference.conformance.remote import ANSWER_S
 from reference.conformance.report.rows import Run
 from reference.conformance.report.words import legible
 from reference.conformance.report.write import prepare, write_report
-from reference.conformance.table import failures, is_good, verdict_table
+from reference.conformance.table import Judged, failures, is_good, verdict_table
+from reference.engine import Description
 from reference.errors import Refusal, RefusedError
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int8")
@@ -82,7 +86,23 @@ def _check_engine(name: str, records: Sequence[Record], options: argparse.Namesp
         engine.bye()
     print(legible(verdict_table(description, judged)))
     print(legible(failures(judged)))
-    return Run(name, description, judged, expected, _options(options), options.expectations)
+    diagnosis = _diagnosis(judged, description)
+    if diagnosis is not None:
+        print(explanation(diagnosis))
+    return Run(name, description, judged, expected, _options(options), options.expectations, diagnosis)
+
+
+def _diagnosis(judged: Judged, description: Description) -> Diagnosis | None:
+    """The known defect that the answers look like, if any failed. Known failures are no evidence."""
+    if not any(judgement.verdict in BAD for _, judgement in judged):
+        return None
+    try:
+        catalogue = load_catalogue()
+    except RefusedError as error:  # the verdicts stand without it
+        print(f"  no diagnosis: {error}")
+        return None
+    evidence = {record.id: found.evidence for record, found in judged if found.verdict is not Verdict.XFAIL}
+    return diagnose(evidence, description.precision, catalogue)
 
 
 def _options(given: argparse.Namespace) -> Options:

@@ -19,7 +19,7 @@ ARTIFACTS = {f"{family}_artifact": DATA / family / "seed.json" for family in ("b
 RECORDS = [(family, path) for family in sorted(JUDGES) for path in sorted((DATA / family).glob("*.json"))]
 CONFIGS = sorted(MODELS.glob("*/config.json"))
 # Schemas of files and messages that are no goldens: tests/conformance.
-CHECKED_ELSEWHERE = ("expectations", "protocol", "report")
+CHECKED_ELSEWHERE = ("expectations", "kill_matrix", "protocol", "report")
 OTHER_TYPES = (None, True, 1, "x", [], {})
 
 # Fields that may be left out, with the reason. Deleting any other field is a damage.

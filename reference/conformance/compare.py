@@ -43,6 +43,7 @@ class Judgement:
     sentence: str = ""
     details: Mapping[str, Any] = field(default_factory=lambda: NO_DETAILS)
     crashes: int = 0  # times the engine died while it was asked
+    evidence: Mapping[str, Any] = field(default_factory=lambda: NO_DETAILS, compare=False)  # for a diagnosis
 
 
 PASS = Judgement(Verdict.PASS)
@@ -153,8 +154,16 @@ def compare_tokens(
             judgement = _divergence(index, right, given, row, 2.0 * limit)
             return replace(judgement, details={**judgement.details, **both})
     if len(expected) != len(answered):
-        return Judgement(Verdict.FAIL, f"expected {len(expected)} tokens, got {len(answered)}", both)
+        return Judgement(Verdict.FAIL, _other_end(expected, answered), both)
     return PASS
+
+
+def _other_end(expected: Sequence[int], answered: Sequence[int]) -> str:
+    """One output is the beginning of the other."""
+    index, counts = min(len(expected), len(answered)), f"expected {len(expected)} tokens, got {len(answered)}"
+    if len(answered) == index:
+        return f"first divergence at output token {index}: the output ends, expected {expected[index]}; {counts}"
+    return f"first divergence at output token {index}: {answered[index]}, expected the output to end; {counts}"
 
 
 def _divergence(index: int, right: int, given: int, row: Array, limit: float) -> Judgement:

@@ -6,20 +6,32 @@ tokens, finish_reason, detail (a trace, the steps of a speculation, bytes of a c
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reference.conformance.artifacts import canonical_json, to_plain
-from reference.conformance.judge import Answer
 from reference.conformance.records import Record
-from reference.engine import Output, Scores, Verified
+from reference.engine import Description, Output, Verified
 from reference.errors import Array, RefusedError, UnsupportedError
 from reference.numerics import log_softmax, sum_last
 from reference.serving.loop import Served
 
+
+@dataclass(frozen=True)
+class Answer:
+    """What an engine gave for a record: a value in the family's form, or what it raised instead."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
 Observed = Mapping[str, Any]
 """Observable -> an array of numbers (scores, logits) or a JSON value. What the engine does not tell is absent."""
+
+Fingerprint = Mapping[str, Any]
+"""Observable -> a sketch of an array [SKETCH], or the digest of a JSON value."""
 
 NUMERIC = ("scores", "logits")
 DISCRETE = ("tokens", "finish_reason", "detail", "error")
@@ -28,7 +40,7 @@ LARGEST = 1e6
 """Numbers of a sketch are clipped here, so that an infinity has a distance."""
 
 
-def observe(record: Record, answer: Answer, scores: Scores) -> Observed:
+def observe(record: Record, answer: Answer, engine: Description) -> Observed:
     """The observables of an answer; none of an answer that is no result and no error."""
     if isinstance(answer.error, UnsupportedError):
         return {}
@@ -38,7 +50,7 @@ def observe(record: Record, answer: Answer, scores: Scores) -> Observed:
         return {"error": type(answer.error).__name__}
     if record.is_seed:
         return {"detail": to_plain(answer.value[1])}
-    return _merged([_seen(part, scores) for part in _parts(answer.value)])
+    return _merged([_seen(part, engine, record.family) for part in _parts(answer.value)])
 
 
 def _parts(value: Any) -> Sequence[Any]:
@@ -49,16 +61,18 @@ def _parts(value: Any) -> Sequence[Any]:
     return [inner for part in value for inner in _parts(part)] if is_compound else [value]
 
 
-def _seen(value: Any, scores: Scores) -> Observed:
+def _seen(value: Any, engine: Description, family: str) -> Observed:
     match value:
         case None:
             return {}
         case Exception():
             return {"error": type(value).__name__}
         case np.ndarray():
-            if value.ndim != 2 or value.shape[1] == 1 or scores == "logprobs":
+            if value.ndim != 2 or value.shape[1] == 1 or engine.scores == "logprobs":
                 return {"scores": value.ravel()}
             return {"scores": log_softmax(value).ravel(), "logits": value.ravel()}
+        case int() if family == "cache":  # bytes: engines store numbers of different sizes
+            return {} if engine.kv_itemsize is None else {"detail": value / engine.kv_itemsize}
         case Output():
             seen: dict[str, Any] = {"tokens": list(value.tokens)}
             if value.finish_reason is not None:
@@ -88,7 +102,7 @@ def _merged(parts: Sequence[Observed]) -> Observed:
 def differing(right: Observed, given: Observed) -> dict[str, float | None]:
     """The observables in which an answer differs from the right one, of those that it tells, with the size.
 
-    The size is the largest difference of a number relative to max(1, the largest |number|); None for what has no size.
+    The size is the largest difference of a number relative to max(1, the largest |number|); None where there is none.
     """
     found: dict[str, float | None] = {}
     for name in given:
@@ -105,6 +119,16 @@ def differing(right: Observed, given: Observed) -> dict[str, float | None]:
             if off > 0.0:
                 found[name] = off
     return found
+
+
+def fingerprint(observed: Observed) -> Fingerprint:
+    """The observables of an answer in a few bytes."""
+    return {name: sketch(value) if name in NUMERIC else digest(value) for name, value in observed.items()}
+
+
+def unanswered(is_timeout: bool = False) -> Fingerprint:
+    """The fingerprint of no answer at all."""
+    return {"error": digest("timeout" if is_timeout else "harness error")}
 
 
 def digest(value: object) -> int:

@@ -21,7 +21,7 @@ from reference.conformance.compare import (
     tolerances,
 )
 from reference.conformance.exact import reference_logits
-from reference.conformance.noise import noise
+from reference.conformance.noise import Measure
 from reference.engine import Description, Engine, Output
 from reference.errors import Array, UnsupportedError
 from reference.numerics import log_softmax
@@ -37,18 +37,20 @@ class Family:
     """How a family's records are asked and compared."""
 
     ask: Callable[[Engine, Asked], Any]
-    compare: Callable[[Any, Asked, Expected, Description], Judgement]
+    compare: Callable[[Any, Asked, Expected, Description, Measure], Judgement]
 
 
 def ask_forward(engine: Engine, asked: Asked) -> Array:
     return engine.score(asked["prompt"])
 
 
-def compare_forward(answered: Array, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+def compare_forward(
+    answered: Array, asked: Asked, expected: Expected, engine: Description, measure: Measure
+) -> Judgement:
     """Logits at every position, or at those that the record holds."""
     right = np.array(expected["logits"])
     positions = expected.get("positions")
-    measured = noise(asked["model"], tuple(asked["prompt"]), engine.precision)
+    measured = measure(asked["model"], tuple(asked["prompt"]))
     if positions is not None and len(answered) == len(asked["prompt"]):
         measured = None if measured is None else measured[positions]
         judgement = compare_logits(right, answered[positions], engine.precision, engine.scores, measured)
@@ -62,10 +64,12 @@ def ask_generate(engine: Engine, asked: Asked) -> Output:
     return output
 
 
-def compare_generate(answered: Output, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+def compare_generate(
+    answered: Output, asked: Asked, expected: Expected, engine: Description, measure: Measure
+) -> Judgement:
     """Greedy tokens, their logprobs where the engine tells them, then the finish reason."""
     row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
-    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], engine)
+    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], measure)
     judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row, measured)
     if judgement is not PASS:
         return judgement
@@ -80,9 +84,9 @@ def compare_generate(answered: Output, asked: Asked, expected: Expected, engine:
     return fail(f"finish reason {answered.finish_reason!r}, expected {expected['finish_reason']!r}")
 
 
-def output_noise(model_name: str, prompt: Sequence[int], output: Sequence[int], engine: Description) -> Array | None:
+def output_noise(model_name: str, prompt: Sequence[int], output: Sequence[int], measure: Measure) -> Array | None:
     """The measured noise where each output token is chosen, [n]."""
-    measured = noise(model_name, (*prompt, *output[:-1]), engine.precision)
+    measured = measure(model_name, (*prompt, *output[:-1]))
     return None if measured is None else measured[len(prompt) - 1 :]
 
 
@@ -141,7 +145,9 @@ def _do(engine: Engine, step: Mapping[str, Any], handles: dict[str, int]) -> Any
     return None
 
 
-def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine: Description) -> Judgement:
+def compare_cache(
+    answered: list[Any], asked: Asked, expected: Expected, engine: Description, measure: Measure
+) -> Judgement:
     """Every extend answers the scores of a fresh computation; every kv_bytes the numbers that the tokens need."""
     rows, sizes = iter(expected["logits"]), iter(expected.get("kv_numbers", ()))
     pasts = _pasts(asked["steps"])
@@ -151,7 +157,7 @@ def compare_cache(answered: list[Any], asked: Asked, expected: Expected, engine:
             judgement = fail(f"{type(answer).__name__}: {answer}")
         elif step["op"] == "extend":
             right = np.array([next(rows) for _ in step["tokens"]])
-            measured = noise(asked["model"], pasts[number], engine.precision)
+            measured = measure(asked["model"], pasts[number])
             measured = None if measured is None else measured[-len(step["tokens"]) :]
             judgement = compare_logits(right, answer, engine.precision, engine.scores, measured)
         elif step["op"] == "kv_bytes":
@@ -193,13 +199,15 @@ def ask_serving(engine: Engine, asked: Asked) -> Any:
     return engine.serve(requests, asked["policy"], asked["limits"])
 
 
-def compare_serving(answered: Any, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+def compare_serving(
+    answered: Any, asked: Asked, expected: Expected, engine: Description, measure: Measure
+) -> Judgement:
     """The tokens of every request, then the trace row by row."""
     traces = {"expected_trace": expected["trace"], "answered_trace": to_plain(answered.trace)}
     prompts = {request["id"]: request["prompt"] for request in asked["requests"]}
     for request_id, tokens in sorted(expected["tokens"].items()):
         row = reference_logits(asked["model"], prompts[request_id], tokens)
-        measured = output_noise(asked["model"], prompts[request_id], tokens, engine)
+        measured = output_noise(asked["model"], prompts[request_id], tokens, measure)
         judgement = compare_tokens(tokens, answered.tokens.get(request_id, ()), engine.precision, row, measured)
         if judgement is not PASS:
             sentence = f"request {request_id}: {judgement.sentence}"
@@ -220,7 +228,9 @@ def ask_speculation(engine: Engine, asked: Asked) -> Any:
     return engine.speculate(draft_dir, asked["prompt"], asked["gamma"], asked["max_tokens"], asked["eos_ids"])
 
 
-def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine: Description) -> Judgement:
+def compare_speculation(
+    answered: Any, asked: Asked, expected: Expected, engine: Description, measure: Measure
+) -> Judgement:
     match asked["kind"]:
         case "verify":
             return compare_fields(dict(expected), to_plain(answered))
@@ -230,7 +240,7 @@ def compare_speculation(answered: Any, asked: Asked, expected: Expected, engine:
                 return PASS
             return fail(f"the law of the first token is {answered:.6g} from the target's, expected {right}")
     row = reference_logits(asked["model"], asked["prompt"], expected["tokens"])
-    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], engine)
+    measured = output_noise(asked["model"], asked["prompt"], expected["tokens"], measure)
     judgement = compare_tokens(expected["tokens"], answered.tokens, engine.precision, row, measured)
     if judgement is not PASS:
         return judgement
@@ -246,7 +256,9 @@ def ask_sampling(engine: Engine, asked: Asked) -> int:
     return engine.sample(np.array(asked["logits"]), asked["temperature"], asked["coin"])
 
 
-def compare_sampling(answered: int, _asked: Asked, expected: Expected, _engine: Description) -> Judgement:
+def compare_sampling(
+    answered: int, _asked: Asked, expected: Expected, _engine: Description, _measure: Measure
+) -> Judgement:
     return compare_fields(expected["token"], answered)
 
 
@@ -256,7 +268,9 @@ def ask_crossover(engine: Engine, asked: Asked) -> list[Any]:
     return [engine.crossover(size, asked["gamma"], asked["alphas"], target, draft) for size in sizes]
 
 
-def compare_crossover(answered: list[Any], _asked: Asked, expected: Expected, _engine: Description) -> Judgement:
+def compare_crossover(
+    answered: list[Any], _asked: Asked, expected: Expected, _engine: Description, _measure: Measure
+) -> Judgement:
     """The cost of plain and speculative decoding at each batch size."""
     return compare_fields(expected["rows"], to_plain(answered))
 

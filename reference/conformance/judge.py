@@ -1,15 +1,16 @@
 """The judge: ask the engine what the record asks, compare, give a verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from reference.conformance import families, metamorphic
 from reference.conformance.artifacts import MODELS
 from reference.conformance.channel import EngineDiedError, HarnessError
-from reference.conformance.compare import PASS, Judgement, Verdict, compare_fields, fail
+from reference.conformance.compare import BAD, PASS, Judgement, Verdict, compare_fields, fail
+from reference.conformance.evidence import Answer, fingerprint, observe, unanswered
 from reference.conformance.experiments import reproduce
 from reference.conformance.families import Family
+from reference.conformance.noise import MEASURED_LATE, Measure, measure_of
 from reference.conformance.records import Record
 from reference.engine import Description, Engine
 from reference.errors import RefusedError, UnsupportedError
@@ -30,21 +31,17 @@ def judge(engine: Engine, record: Record) -> Judgement:
     for crashes in range(ATTEMPTS):
         try:
             answer = ask(engine, record)
-            return replace(compare(record, answer, engine.describe()), crashes=crashes)
+            description = engine.describe()
+            judgement = compare(record, answer, description)
+            evidence = fingerprint(observe(record, answer, description))
+            return replace(judgement, crashes=crashes, evidence=evidence)
         except EngineDiedError as error:
             last_death = error
         except HarnessError as error:
             verdict = Verdict.TIMEOUT if error.is_timeout else Verdict.HARNESS_ERROR
-            return Judgement(verdict, str(error), crashes=crashes)
-    return Judgement(Verdict.HARNESS_ERROR, f"died at both attempts; {last_death}", crashes=ATTEMPTS)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an engine gave for a record: a value in the family's form, or what it raised instead."""
-
-    value: Any = None
-    error: Exception | None = None
+            return Judgement(verdict, str(error), crashes=crashes, evidence=unanswered(error.is_timeout))
+    sentence = f"died at both attempts; {last_death}"
+    return Judgement(Verdict.HARNESS_ERROR, sentence, crashes=ATTEMPTS, evidence=unanswered())
 
 
 def ask(engine: Engine, record: Record) -> Answer:
@@ -79,6 +76,13 @@ def compare(record: Record, answer: Answer, engine: Description) -> Judgement:
     if "refusal" in record.expected:
         return fail(f"expected a refusal ({record.expected['refusal']}), got an answer")
     try:
-        return JUDGES[record.family].compare(answer.value, record.input, record.expected, engine)
+        judgement = _compare(record, answer, engine, measure_of(engine.precision))
+        if judgement.verdict in BAD and engine.precision in MEASURED_LATE:
+            judgement = _compare(record, answer, engine, measure_of(engine.precision, is_late=True))
+        return judgement
     except (AttributeError, TypeError, ValueError, RefusedError) as error:
         return fail(f"the answer has no form that can be compared: {type(error).__name__}: {error}")
+
+
+def _compare(record: Record, answer: Answer, engine: Description, measure: Measure) -> Judgement:
+    return JUDGES[record.family].compare(answer.value, record.input, record.expected, engine, measure)

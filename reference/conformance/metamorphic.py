@@ -13,7 +13,7 @@ from reference.conformance.artifacts import MODELS
 from reference.conformance.compare import PASS, Judgement, Verdict, compare_tokens, fail, tolerances
 from reference.conformance.exact import reference_logits
 from reference.conformance.families import Asked, Expected, Family, output_noise
-from reference.conformance.noise import noise
+from reference.conformance.noise import Measure
 from reference.engine import Description, Engine, Output
 from reference.errors import Array, UnsupportedError
 from reference.numerics import log_softmax
@@ -26,8 +26,8 @@ def ask(engine: Engine, asked: Asked) -> Any:
     return KINDS[asked["kind"]][0](engine, asked)
 
 
-def compare(answered: Any, asked: Asked, _expected: Expected, engine: Description) -> Judgement:
-    return KINDS[asked["kind"]][1](answered, asked, engine)
+def compare(answered: Any, asked: Asked, _expected: Expected, engine: Description, measure: Measure) -> Judgement:
+    return KINDS[asked["kind"]][1](answered, asked, engine, measure)
 
 
 def ask_batched(engine: Engine, asked: Asked) -> list[tuple[Sequence[int], Output, Output]]:
@@ -81,7 +81,7 @@ def ask_order(engine: Engine, asked: Asked) -> list[tuple[Sequence[int], Output,
 
 
 def compare_outputs(
-    answered: Sequence[tuple[Sequence[int], Output, Output]], asked: Asked, engine: Description
+    answered: Sequence[tuple[Sequence[int], Output, Output]], asked: Asked, engine: Description, measure: Measure
 ) -> Judgement:
     """Tokens of the two ways; they may part where the specification's own margin is within the stated noise."""
     names = [question["model"] for question in asked.get("questions", ())]
@@ -89,7 +89,7 @@ def compare_outputs(
     for number, (prompt, first, second) in zip(order, answered, strict=True):
         model = names[number] if names else asked["model"]
         row = reference_logits(model, prompt, first.tokens)
-        measured = output_noise(model, prompt, first.tokens, engine)
+        measured = output_noise(model, prompt, first.tokens, measure)
         judgement = compare_tokens(first.tokens, second.tokens, engine.precision, row, measured)
         if judgement is not PASS:
             one, other = WAYS[asked["kind"]]
@@ -130,14 +130,14 @@ def ask_decoded(engine: Engine, asked: Asked) -> Scored:
     return tokens, np.array(scored), np.array(output.logprobs or ())[:, None]
 
 
-def compare_rows(answered: Scored, asked: Asked, engine: Description) -> Judgement:
+def compare_rows(answered: Scored, asked: Asked, engine: Description, measure: Measure) -> Judgement:
     """Scores [T, V] of the two ways: both may be off by the tolerance."""
     tokens, right, given = answered
     one, other = WAYS[asked["kind"]]
     if right.shape != given.shape:
         return fail(f"{one} gives {list(right.shape)}, {other} {list(given.shape)}")
     off = np.abs(right - given).max(axis=-1)
-    measured = noise(asked["model"], tuple(tokens), engine.precision)
+    measured = measure(asked["model"], tuple(tokens))
     limits = 2.0 * tolerances(right, engine.precision, None if measured is None else measured[-len(right) :])
     wrong = np.flatnonzero(~(off <= limits))
     if len(wrong) == 0:
@@ -158,7 +158,9 @@ WAYS: Mapping[str, Pair] = {
     "order": ("in order", "in another order"),
 }
 
-KINDS: Mapping[str, tuple[Callable[[Engine, Asked], Any], Callable[[Any, Asked, Description], Judgement]]] = {
+KINDS: Mapping[
+    str, tuple[Callable[[Engine, Asked], Any], Callable[[Any, Asked, Description, Measure], Judgement]]
+] = {
     "batched": (ask_batched, compare_outputs),
     "chunked": (ask_chunked, compare_rows),
     "warm": (ask_warm, compare_outputs),

@@ -154,7 +154,10 @@ def test_a_token_outside_of_the_vocabulary_fails(token):
 def test_another_number_of_tokens_fails(answered):
     judgement = compare_tokens([1, 2, 3], answered, "f32", lambda _: row(0.0))
 
-    assert (Verdict.FAIL, f"expected 3 tokens, got {len(answered)}") == (judgement.verdict, judgement.sentence)
+    assert Verdict.FAIL is judgement.verdict
+    first = f"first divergence at output token {min(3, len(answered))}: "
+    end = "4, expected the output to end" if len(answered) == 4 else f"the output ends, expected {len(answered) + 1}"
+    assert f"{first}{end}; expected 3 tokens, got {len(answered)}" == judgement.sentence
 
 
 def test_logprobs_are_compared_where_an_engine_gives_no_logits():

@@ -356,7 +356,7 @@ LIARS = [
     (CoinUsedTwice, "speculation/law", "the law of the first token is "),
     (DecodesInPrefillTick, "sweep/three", "$.trace has "),
     (OtherPolicy, "sweep/three", "$.trace"),
-    (LosesARequest, "sweep/three", "request c: expected 2 tokens, got 0"),
+    (LosesARequest, "sweep/three", "request c: first divergence at output token 0: the output ends, expected "),
     (NoBonus, "crossover/two", "$[0]."),
     (OtherDraft, "speculation/loop", "first divergence at output token 0: "),
     (WrongDraftCache, "speculation/loop", "$.steps has 0 entries"),

@@ -7,6 +7,7 @@ from typing import Any
 from reference.conformance.report.counts import ALL, Row, counts, failed, families_of
 
 MOST_FAILURES = 20
+MOST_ADDRESSES = 5
 
 
 def summary(report: Row) -> str:
@@ -20,6 +21,7 @@ def summary(report: Row) -> str:
         lines += [_failure(engine, record) for engine, record in failures[:MOST_FAILURES]]
         if len(failures) > MOST_FAILURES:
             lines.append(f"- and {len(failures) - MOST_FAILURES} more, in report.html")
+        lines += [_diagnosis(engine) for engine in engines if engine["diagnosis"] is not None]
         lines += ["", f"The first one again: {code(failures[0][1]['command'])}", ""]
     corpus, versions = report["corpus"], report["versions"]
     lines.append(
@@ -62,3 +64,12 @@ def _line(cells: Sequence[Any]) -> str:
 
 def _failure(engine: Row, record: Row) -> str:
     return f"- **{record['verdict']}** {code(record['id'])} by {code(engine['engine'])}: {code(record['sentence'])}"
+
+
+def _diagnosis(engine: Row) -> str:
+    best = engine["diagnosis"]["best"]
+    if best is None:
+        return f"- {code(engine['engine'])} behaves like none of the known defects"
+    addresses = [address for defect in best["defects"] for address in defect["reports"]]
+    seen = f" Seen before: {', '.join(addresses[:MOST_ADDRESSES])}" if addresses else ""
+    return f"- {code(engine['engine'])} behaves like: {best['sentence']}.{seen}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from reference.conformance.artifacts import DATA, GOLDEN, SCHEMAS, read_json, schema_part, sha256, to_plain
 from reference.conformance.compare import Judgement, Verdict
+from reference.conformance.diagnosis import Candidate, Diagnosis, sentence
 from reference.conformance.engines import HOSTED, IN_PROCESS, Options
 from reference.conformance.expectations import Expectation
 from reference.conformance.records import Record
@@ -46,6 +47,7 @@ class Run:
     expected: Mapping[str, Expectation]  # record id -> known failure
     options: Options = DEFAULTS
     expectations: Path | None = None  # as given
+    diagnosis: Diagnosis | None = None  # of a run with failures
 
 
 def report_of(runs: Sequence[Run]) -> dict[str, Any]:
@@ -80,7 +82,19 @@ def engine_row(run: Run) -> dict[str, Any]:
         "is_conformant": is_good(run.judged),
     }
     records = [record_row(run, record, judgement) for record, judgement in run.judged]
-    return {**presentable(described), "records": records}
+    return {**presentable(described), "diagnosis": diagnosis_row(run.diagnosis), "records": records}
+
+
+def diagnosis_row(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+    """What the answers look like; None for a run without failures."""
+    if diagnosis is None:
+        return None
+    both = {"best": diagnosis.best, "runner_up": diagnosis.runner_up}
+    return {name: None if candidate is None else _candidate_row(candidate) for name, candidate in both.items()}
+
+
+def _candidate_row(candidate: Candidate) -> dict[str, Any]:
+    return {**to_plain(candidate), "sentence": sentence(candidate)}
 
 
 def record_row(run: Run, record: Record, judgement: Judgement) -> dict[str, Any]:

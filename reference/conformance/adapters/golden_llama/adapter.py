@@ -23,7 +23,14 @@ class Hosted:
     def hello(self) -> dict[str, Any]:
         told = self._engine.describe()
         features = [claim for claim in told.claims if not hasattr(Engine, claim)]
-        return {"name": told.name, "version": told.version, "precisions": self._precisions, "features": features}
+        kv_dtype = {4: "float32", 8: "float64"}.get(told.kv_itemsize or 0)
+        return {
+            "name": told.name,
+            "version": told.version,
+            "precisions": self._precisions,
+            "features": features,
+            "choices": {} if kv_dtype is None else {"kv_dtype": kv_dtype},
+        }
 
     def _load(self, model_dir: str) -> None:
         self._engine.load(Path(model_dir))
