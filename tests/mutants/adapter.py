@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.mutants import hook
+from tests.mutants import hook, systematic
 from tests.mutants.table import MUTANTS
 
 SHAPES = {
@@ -35,9 +35,9 @@ def __getattr__(name: str) -> Any:
     if wanted in SHAPES:
         return lambda: start(wanted, is_single)
     found = [mutant for mutant in MUTANTS if mutant.id == wanted]
-    if not found:
+    mutant = found[0] if found else systematic.find(wanted)
+    if mutant is None:
         raise AttributeError(f"no mutant and no shape is called {wanted}; see tests/mutants/table/")
-    (mutant,) = found
 
     def broken() -> Any:
         hook.install(mutant)
