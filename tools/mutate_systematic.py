@@ -21,8 +21,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,13 @@ from tqdm import tqdm
 from reference.conformance.artifacts import DATA, ROOT, read_json, sha256, write_json
 from reference.conformance.channel import HarnessError
 from reference.conformance.compare import BAD
-from reference.conformance.engines import WORKER
 from reference.conformance.judge import ask, compare
 from reference.conformance.records import Record
-from reference.conformance.remote import RemoteEngine
 from reference.engine import ReferenceEngine, verbs_of
 from tests.mutants import systematic
 from tests.mutants.mutant import Mutant, check
-from tools.mutant_runs import KEPT, LIMIT_S, records
+from tools.mutant_fork import ForkedEngine
+from tools.mutant_runs import KEPT, records
 
 EXPLAINED = ROOT / "tests" / "mutants" / "equivalent.json"
 SURVIVORS = KEPT / "survivors.json"
@@ -109,9 +108,12 @@ def measure_all(mutants: Sequence[Mutant], jobs: int) -> dict[str, Fate]:
         asked = sorted((r for r in asked if digests[r.id] not in seen), key=lambda r: seconds[r.id])
         current = tuple(digests[r.id] for r in records() if digests[r.id] in seen)
         tasks.append((mutant, asked, Fate(mutant.id, code, None, "", current)))
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool, KEPT.joinpath("systematic.jsonl").open("a") as kept:
-        progress = tqdm(pool.imap_unordered(partial(_measure, digests=digests), tasks), total=len(tasks))
-        for fate in progress:
+    # Workers that are no daemons, since each forks its mutants.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn) as pool, KEPT.joinpath("systematic.jsonl").open("a") as kept:
+        waiting = [pool.submit(_measure, task, digests) for task in tasks]
+        progress = tqdm(as_completed(waiting), total=len(waiting))
+        for fate in (done.result() for done in progress):
             kept.write(json.dumps(vars(fate)) + "\n")
             kept.flush()
             fates[fate.id] = fate
@@ -134,15 +136,14 @@ def answers(mutant: Mutant, asked: Sequence[Record]) -> Iterator[tuple[Record, s
     """Each record, and how it kills the mutant."""
     if not asked:
         return
-    name = f"{ROOT / 'tests' / 'mutants' / 'adapter.py'}:{mutant.id.replace('-', '_')}"
-    engine = RemoteEngine([sys.executable, str(WORKER), name], "float64", LIMIT_S)
+    engine = ForkedEngine(mutant)
     try:
         for record in asked:
             try:
                 judgement = compare(record, ask(engine, record), engine.describe())
                 yield record, judgement.sentence if judgement.verdict in BAD else None
             except HarnessError as error:
-                yield record, f"{'timeout' if error.is_timeout else 'died'}: {str(error)[-200:]}"
+                yield record, str(error)
     finally:
         engine.bye()
 
