@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.mutants import hook
+from tests.mutants import hook, systematic
 from tests.mutants.table import MUTANTS
 
 SHAPES = {
@@ -21,6 +21,8 @@ SHAPES = {
     "packed-batch": "tests.mutants.shapes.packed_batch:PackedBatchEngine",
     "tiled-attention": "tests.mutants.shapes.tiled_attention:TiledAttentionEngine",
     "chunked-prefill": "tests.mutants.shapes.chunked_prefill:ChunkedPrefillEngine",
+    "prefix-scores": "tests.mutants.shapes.prefix_scores:PrefixScores",
+    "prompt-lookup": "tests.mutants.shapes.prompt_lookup:PromptLookup",
 }
 """Correct implementations, as module:class of an Engine."""
 
@@ -37,9 +39,9 @@ def __getattr__(name: str) -> Any:
     if wanted in SHAPES:
         return lambda: start(wanted, is_single)
     found = [mutant for mutant in MUTANTS if mutant.id == wanted]
-    if not found:
+    mutant = found[0] if found else systematic.find(wanted)
+    if mutant is None:
         raise AttributeError(f"no mutant and no shape is called {wanted}; see tests/mutants/table/")
-    (mutant,) = found
 
     def broken() -> Any:
         hook.install(mutant)

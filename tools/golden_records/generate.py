@@ -34,6 +34,14 @@ def generate_records(models: Path) -> Iterator[Record]:
             ("eos-in-prompt", (prompt[-1],), "an eos in the prompt that ends the output"),
         ):
             yield generation(f"{label}{suffix}", loaded, name, prompt, len(recorded), eos_ids, rules, catches)
+    for max_tokens, label, catches in (
+        (1, "one-token", "a limit that is looked at after the next token, or that is taken for none"),
+        (4, "limit-in-run", "a run of tokens that repeats the text before it and is not cut at max_tokens"),
+    ):
+        yield generation(label, loaded, "sweep", SWEEP_PROMPTS["s0"], max_tokens, (), rules, catches)
+    prompt, eos_id = copied_end(loaded["zoo-grouped"], 24, 8)
+    catches = "an eos copied from the prompt that does not end the output, or that is taken for padding in the prompt"
+    yield generation("eos-copied-from-prompt", loaded, "zoo-grouped", prompt, 8, (eos_id,), rules, catches)
     for name in ("sweep", "batching"):
         limit = loaded[name].config.max_position_embeddings
         prompt = leading_prompt(loaded[name], f"context {name}", limit - 4, 4)
@@ -50,6 +58,20 @@ def generate_records(models: Path) -> Iterator[Record]:
         prompt = leading_prompt(model, f"generate {name}", 6, 12)
         catches = "cached keys rotated by the wrong position, or a cache entry lost"
         yield generation(f"{name}-twelve", loaded, name, prompt, 12, (), rules, catches)
+
+
+def copied_end(model: Model, num_tokens: int, max_tokens: int) -> tuple[list[int], int]:
+    """A prompt with a bigram that its continuation repeats, and the second token of it, new to the output."""
+    stop = StopRule(max_tokens, (), model.config.context_length)
+    for attempt in range(400):
+        prompt = leading_prompt(model, f"copied {attempt}", num_tokens, max_tokens)
+        output = generate(model, prompt, stop, choose_greedily).tokens
+        for end in range(2, max_tokens - 1):
+            before = [*prompt, *output[:end]]
+            last = max((i for i, token in enumerate(before[:-1]) if token == before[-1]), default=num_tokens)
+            if last < num_tokens - 2 and before[last + 1] == output[end] not in output[:end]:
+                return prompt, output[end]
+    raise SystemExit("no continuation repeats a bigram of its prompt")
 
 
 def generation(

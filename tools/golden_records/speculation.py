@@ -31,6 +31,7 @@ def speculation_records(models: Path) -> Iterator[Record]:
     loops = [(f"{session}-gamma-4", session, 4, 8, ()) for session in SWEEP_PROMPTS]
     loops += [(f"s0-gamma-{gamma}", "s0", gamma, 8, ()) for gamma in (1, 2, 3, 5, 6, 7, 8)]
     loops += [("eos-in-accepted-run", "s0", 4, 8, (8,)), ("max-tokens-in-run", "s2", 4, 3, ())]
+    loops += [("eos-before-limit-in-run", "s0", 4, 5, (8,)), ("one-token", "s0", 4, 1, ())]
     for label, session, gamma, max_tokens, eos_ids in loops:
         prompt = SWEEP_PROMPTS[session]
         stop = StopRule(max_tokens, eos_ids, target.config.context_length)

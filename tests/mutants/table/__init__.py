@@ -15,5 +15,5 @@ from tests.mutants.table import (
     window,
 )
 
-MODULES = (rope, positions, layers, weights, attention, mask, cache, window, speculation, stopping, serving, heads)
+MODULES = (rope, positions, layers, heads, weights, attention, mask, cache, window, speculation, stopping, serving)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
