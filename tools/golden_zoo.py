@@ -165,7 +165,9 @@ ZOO: Mapping[str, Animal] = {
         fields=NEEDED_FIELDS,
     ),
     "zoo-rope-nested": Animal(
-        NESTED, "RoPE parameters that are looked for where transformers 5 no longer writes them", fields=nested_fields()
+        NESTED,
+        "RoPE parameters that are looked for where transformers 5 no longer writes them",
+        fields=nested_fields(),
     ),
     "zoo-rope-old-names": Animal(
         OLD_NAMES,

@@ -33,8 +33,8 @@ Written by `tools/tolerances.py`; do not edit. All numbers are relative to max(1
 A correct engine of a precision may be as far from the specification as {headroom:g} times the furthest of {num}
 computations of the specification in that precision: with every result rounded, to nearest or by chance (f16, bf16),
 or with its sums in other orders, in pairs, in blocks and shuffled (f32); and at least {f32:g} (f32), {f16:g} (f16),
-{bf16:g} (bf16). *Tolerance* is that of the record's quietest and of its noisiest position. *Caught* counts the mutants
-([mutants.md](mutants.md)) that the record still catches, of all that it catches in an exact engine; *smallest* is the
+{bf16:g} (bf16). *Tolerance* is that of the record's quietest and of its noisiest position. *Caught* counts the
+mutants ([mutants.md](mutants.md)) that the record still catches, of all that it catches in an exact engine; *smallest* is the
 smallest deviation among those caught, *missed* the largest among the others. The gap between tolerance and smallest
 is what separates right from wrong; a deviation may belong to a quieter position than the noisiest one.
 
