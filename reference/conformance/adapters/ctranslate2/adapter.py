@@ -82,6 +82,7 @@ def convert(model_dir, path):
     """Writes the engine's own files, float32. Raises NotImplementedError for a RoPE type it lacks."""
     config = with_defaults(json.loads((model_dir / "config.json").read_text()))
     tensors = read_tensors(model_dir)
+    check_agreement(config, tensors)
     spec = empty_spec(config)
     fill(spec, config, tensors)
     names = [f"<{token}>" for token in range(config["vocab_size"])]
@@ -128,6 +129,19 @@ def empty_spec(config):
         num_heads_kv=None if kv_heads == heads else kv_heads,
         head_dim=config["head_dim"],
     )
+
+
+def check_agreement(config, tensors):
+    """Raises NotImplementedError where file and config.json disagree: the engine would see this adapter's choice."""
+    has_biases = any(name.endswith("self_attn.q_proj.bias") for name in tensors)
+    head, embedding = tensors.get("lm_head.weight"), tensors["model.embed_tokens.weight"]
+    has_its_head = head is not None
+    if config["tie_word_embeddings"]:
+        has_its_head = head is None or np.array_equal(head, embedding)
+    if not has_its_head or has_biases != config.get("attention_bias", False):
+        raise NotImplementedError(
+            "reading of checkpoints, so it cannot refuse one whose tensors are not its config's"
+        )
 
 
 def fill(spec, config, tensors):

@@ -24,10 +24,12 @@ LAYER_TENSORS = {
 def write_gguf(model_dir, path, eos_ids=()):
     """Writes the checkpoint in `model_dir` to `path` and returns its config.
 
-    Raises NotImplementedError for a RoPE type llama.cpp lacks, and for more eos ids than a file can name.
+    Raises NotImplementedError for a RoPE type llama.cpp lacks, for more eos ids than a file can name, and for tensors
+    that are not the config's.
     """
     config = with_defaults(json.loads((Path(model_dir) / "config.json").read_text()))
     tensors = read_tensors(Path(model_dir))
+    check_agreement(config, tensors)
     writer = gguf.GGUFWriter(path, ARCHITECTURE)
     add_sizes(writer, config)
     add_vocabulary(writer, config["vocab_size"], eos_ids)
@@ -42,6 +44,19 @@ def write_gguf(model_dir, path, eos_ids=()):
     writer.write_tensors_to_file()
     writer.close()
     return config
+
+
+def check_agreement(config, tensors):
+    """Raises NotImplementedError where file and config.json disagree: the engine would see this adapter's choice."""
+    has_biases = any(name.endswith("self_attn.q_proj.bias") for name in tensors)
+    head, embedding = tensors.get("lm_head.weight"), tensors["model.embed_tokens.weight"]
+    has_its_head = head is not None
+    if config["tie_word_embeddings"]:
+        has_its_head = head is None or np.array_equal(head, embedding)
+    if not has_its_head or has_biases != config.get("attention_bias", False):
+        raise NotImplementedError(
+            "reading of checkpoints, so it cannot refuse one whose tensors are not its config's"
+        )
 
 
 def with_defaults(raw):
