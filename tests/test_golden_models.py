@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from reference.conformance.artifacts import DATA, MODELS, ROOT, read_json
+from reference.errors import RefusedError
 from reference.model.cache import empty_cache
 from reference.model.checkpoint import load_model, load_tensors
 from reference.model.transformer import forward
 
 sys.path.insert(0, str(ROOT / "tools"))
 import golden_models
+import golden_refused
+
+WHOLE = [path for path in sorted(MODELS.iterdir()) if path.name not in golden_refused.REFUSED]
 
 
 def recorded_sessions() -> list[tuple[str, tuple[int, ...], list[int]]]:
@@ -35,13 +39,21 @@ def test_every_recorded_token_leads_by_a_logit(name: str, prompt: tuple[int, ...
     assert np.min(ordered[:, -1] - ordered[:, -2]) >= 1.0
 
 
-@pytest.mark.parametrize("directory", sorted(MODELS.iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("directory", WHOLE, ids=lambda path: path.name)
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
 def test_weights_are_exact_in_every_storage_type(directory: Path, dtype: type) -> None:
     tensors = load_tensors(directory, load_model(directory).config)
     exact = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
 
     assert [] == [name for name, x in exact.items() if not np.array_equal(x, x.astype(dtype).astype(np.float64))]
+
+
+@pytest.mark.parametrize("name", golden_refused.REFUSED)
+def test_a_checkpoint_to_refuse_is_refused_for_its_reason(name: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        load_model(MODELS / name)
+
+    assert golden_refused.REFUSED[name].reason is refused.value.reason
 
 
 def test_the_generator_follows_its_recurrence() -> None:

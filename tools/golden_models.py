@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from golden_refused import REFUSED
 from golden_zoo import ZOO
 
 from reference.errors import Array
@@ -96,6 +97,14 @@ def build_models(directory: Path) -> None:
         save_model(directory / name, animal.config, tensors, animal.storage, animal.num_shards)
         if animal.fields is not None:
             (directory / name / "config.json").write_text(json.dumps(animal.fields, indent=2, sort_keys=True) + "\n")
+    for name, refused in REFUSED.items():
+        save_model(directory / name, refused.config, body(name, refused.config))
+        path = directory / name / "config.json"
+        fields = {**json.loads(path.read_text()), **refused.fields}
+        present = {
+            field: given for field, given in fields.items() if given is not None or field not in refused.fields
+        }
+        path.write_text(json.dumps(present, indent=2, sort_keys=True) + "\n")
 
 
 def integers(stream: str, num_integers: int) -> list[int]:

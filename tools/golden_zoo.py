@@ -62,6 +62,13 @@ def nearly_zero_row(_config: ModelConfig, tensors: Tensors) -> Tensors:
     return {**tensors, EMBEDDING: embedding}
 
 
+def large_gates(_config: ModelConfig, tensors: Tensors) -> Tensors:
+    """Gates of a thousand, beyond any exp, and a row of the embedding that is exactly zero."""
+    embedding = tensors[EMBEDDING].copy()
+    embedding[7] = 0.0
+    return scaled({"gate_proj": 2.0**10})(_config, {**tensors, EMBEDDING: embedding})
+
+
 def large_logits(_config: ModelConfig, tensors: Tensors) -> Tensors:
     return {**tensors, LM_HEAD: tensors[LM_HEAD] * 32.0}
 
@@ -134,6 +141,11 @@ ZOO: Mapping[str, Animal] = {
     "zoo-peaked": Animal(
         GROUPED, "a softmax without its maximum, which overflows in float32", scaled({"q_proj": 16.0, "k_proj": 16.0})
     ),
+    "zoo-large-gates": Animal(
+        replace(GROUPED, num_attention_heads=8, hidden_size=48, vocab_size=29),
+        "a SiLU that overflows to NaN, a norm that divides by zero, or rows of k permuted by the query heads",
+        large_gates,
+    ),
     "zoo-large-logits": Animal(GROUPED, "logits that are capped, or rounded to few bits", large_logits),
     "zoo-negative-logits": Animal(
         GROUPED, "an argmax that starts at 0, where all logits are below it", negative_logits
@@ -153,7 +165,9 @@ ZOO: Mapping[str, Animal] = {
         fields=NEEDED_FIELDS,
     ),
     "zoo-rope-nested": Animal(
-        NESTED, "RoPE parameters that are looked for where transformers 5 no longer writes them", fields=nested_fields()
+        NESTED,
+        "RoPE parameters that are looked for where transformers 5 no longer writes them",
+        fields=nested_fields(),
     ),
     "zoo-rope-old-names": Animal(
         OLD_NAMES,

@@ -410,6 +410,18 @@ def test_an_engine_without_verbs_only_lacks_and_is_not_good(records):
     assert "wordless 0 (compared as f32)" in verdict_table(Wordless().describe(), judged)
 
 
+def test_an_error_of_its_own_refuses_a_checkpoint_but_nothing_else():
+    class Cautious(ReferenceEngine):
+        def load(self, model_dir):
+            raise KeyError("lm_head.weight")
+
+    asked = {"model": "tiny", "prompt": [1]}
+    reasons = (Refusal.CHECKPOINT_INVALID, Refusal.CONTEXT_EXCEEDED)
+    verdicts = [judge(Cautious(), record("forward/no", asked, {"refusal": reason})).verdict for reason in reasons]
+
+    assert [Verdict.PASS, Verdict.FAIL] == verdicts
+
+
 @pytest.mark.parametrize(
     ("ask", "feature"),
     [

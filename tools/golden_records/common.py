@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from golden_models import integers
+from golden_refused import REFUSED
 
 from reference.decoding.sampling import greedy
 from reference.errors import Array
@@ -54,7 +55,7 @@ def tokens_of(name: str, num_tokens: int, vocab_size: int) -> list[int]:
 
 
 def models_in(directory: Path) -> dict[str, Model]:
-    return {path.name: load_model(path) for path in sorted(directory.iterdir())}
+    return {path.name: load_model(path) for path in sorted(directory.iterdir()) if path.name not in REFUSED}
 
 
 def logits_of(model: Model, tokens: Sequence[int]) -> Array:

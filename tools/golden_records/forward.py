@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from golden_refused import REFUSED
 from golden_zoo import ZOO
 
 from golden_records.common import FORWARD_RULES, ROPE_RULES, Record, logits_of, models_in, record, tokens_of
@@ -30,6 +31,9 @@ def forward_records(models: Path) -> Iterator[Record]:
         catches = "attention weights that do not sum to 1: values are equal, so all positions have the same logits"
         asked = {"model": name, "prompt": prompt}
         yield record(f"forward/{name}-repeated", rules, catches, asked, {"logits": logits_of(model, prompt)})
+    for name, refused in REFUSED.items():
+        asked = {"model": name, "prompt": [1, 2, 3]}
+        yield record(f"forward/{name}", refused.rules, refused.catches, asked, {"refusal": refused.reason})
 
 
 def distant(name: str, model: Model, rules: Sequence[str]) -> Record:
