@@ -17,7 +17,8 @@ from reference.model.config import config_from_dict
 SCHEMA_FILES = sorted(SCHEMAS.glob("*.schema.json"))
 ARTIFACTS = {f"{family}_artifact": DATA / family / "seed.json" for family in ("batching", "sweep", "speculation")}
 RECORDS = [(family, path) for family in sorted(JUDGES) for path in sorted((DATA / family).glob("*.json"))]
-CONFIGS = sorted(MODELS.glob("*/config.json"))
+REFUSED_CONFIG = MODELS / "refused-rope-type" / "config.json"
+CONFIGS = sorted(path for path in MODELS.glob("*/config.json") if path != REFUSED_CONFIG)
 # Schemas of files and messages that are no goldens: tests/conformance.
 CHECKED_ELSEWHERE = ("errata", "expectations", "kill_matrix", "protocol", "report")
 OTHER_TYPES = (None, True, 1, "x", [], {})
@@ -315,6 +316,10 @@ def is_accepted(config: Any) -> bool:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_every_config_is_valid(path: Path) -> None:
     validate(read_json(path), "model_config", str(path))
+
+
+def test_a_config_to_refuse_is_not_valid() -> None:
+    assert not validator("model_config").is_valid(read_json(REFUSED_CONFIG))
 
 
 def test_a_config_is_valid_exactly_if_the_reference_accepts_it() -> None:

@@ -1,6 +1,7 @@
-"""Checkpoints that an engine must refuse: each a good one whose config.json says something else than its tensors.
+"""Checkpoints that an engine must refuse: each a good one with another config.json.
 
-Loaded in silence they give fluent, wrong answers: a tensor that no layer reads, or a parameter that no tensor fills.
+Loaded in silence they give fluent, wrong answers: a tensor that no layer reads, a parameter that no tensor fills, or
+an option that the engine does not know.
 """
 
 from collections.abc import Mapping
@@ -9,9 +10,11 @@ from typing import Any
 
 from golden_zoo import GROUPED
 
+from reference.errors import Refusal
 from reference.model.config import ModelConfig
 
 SMALL = replace(GROUPED, num_hidden_layers=1)
+UNKNOWN = {"rope_type": "twisted", "factor": 4.0}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Refused:
     fields: Mapping[str, Any]
     rules: tuple[str, ...]
     catches: str
+    reason: Refusal = Refusal.CHECKPOINT_INVALID
 
 
 REFUSED: Mapping[str, Refused] = {
@@ -42,5 +46,12 @@ REFUSED: Mapping[str, Refused] = {
         {"attention_bias": None},
         ("ATTN-1",),
         "biases in the file that are ignored because config.json does not announce them",
+    ),
+    "refused-rope-type": Refused(
+        SMALL,
+        {"rope_scaling": UNKNOWN, "rope_parameters": {**UNKNOWN, "rope_theta": 300.0}},
+        ("ROPE-3",),
+        "a RoPE type that the engine does not know and takes for none",
+        Refusal.CONFIG_INVALID,
     ),
 }

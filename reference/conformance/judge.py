@@ -70,7 +70,7 @@ def compare(record: Record, answer: Answer, engine: Description) -> Judgement:
                 return PASS
             return fail(f"refused with {reason}: {error}")
         case Exception() as error:
-            if record.expected.get("refusal") == Refusal.CHECKPOINT_INVALID:
+            if record.expected.get("refusal") in (Refusal.CHECKPOINT_INVALID, Refusal.CONFIG_INVALID):
                 return Judgement(Verdict.PASS, f"refused in the engine's own words: {type(error).__name__}: {error}")
             return fail(f"the engine raised {type(error).__name__}: {error}")
     if record.is_seed:

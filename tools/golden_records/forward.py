@@ -7,7 +7,6 @@ from golden_refused import REFUSED
 from golden_zoo import ZOO
 
 from golden_records.common import FORWARD_RULES, ROPE_RULES, Record, logits_of, models_in, record, tokens_of
-from reference.errors import Refusal
 from reference.model.weights import Model
 
 
@@ -34,9 +33,7 @@ def forward_records(models: Path) -> Iterator[Record]:
         yield record(f"forward/{name}-repeated", rules, catches, asked, {"logits": logits_of(model, prompt)})
     for name, refused in REFUSED.items():
         asked = {"model": name, "prompt": [1, 2, 3]}
-        yield record(
-            f"forward/{name}", refused.rules, refused.catches, asked, {"refusal": Refusal.CHECKPOINT_INVALID}
-        )
+        yield record(f"forward/{name}", refused.rules, refused.catches, asked, {"refusal": refused.reason})
 
 
 def distant(name: str, model: Model, rules: Sequence[str]) -> Record:

@@ -35,6 +35,13 @@ def metamorphic_records(models: Path) -> Iterator[Record]:
         ):
             asked = {"kind": kind, "model": name, "prompt": prompt, **limits}
             yield record(f"metamorphic/{kind}-{name}", ["GEN-1", "GEN-2"], catches, asked, agreement)
+    for name, num_longest, catches in (
+        ("rope-longrope", 20, "positions counted from the padding, or frequencies of another row's length"),
+        ("zoo-peaked", 12, "padding that is hidden by a finite number, where scores go further"),
+    ):
+        prompts = [leading_prompt(loaded[name], f"batched {name} {n}", n, 6) for n in (3, num_longest, 1, 7)]
+        asked = {"kind": "batched", "model": name, "prompts": prompts, "max_tokens": 6, "eos_ids": []}
+        yield record(f"metamorphic/batched-{name}", ["GEN-1", "FWD-1", "ROPE-2"], catches, asked, tokens)
     for session, gamma in (("s5", 4), ("s6", 4)):
         asked = {"kind": "speculation", "model": "sweep", "draft": "draft", "prompt": SWEEP_PROMPTS[session]}
         catches = "drafts that change the output: a rollback forgotten, or a rejected draft emitted"

@@ -176,6 +176,20 @@ MUTANTS: tuple[Mutant, ...] = (
         reports=("mlxcel-llama3-scaling-parsed-unused",),
     ),
     Mutant(
+        id="unknown-rope-type-is-none",
+        area="rope",
+        edits=(
+            Edit(
+                PARAMETERS,
+                'refuse_field(f"{field}.rope_type", rope_type, f"one of {\', \'.join(get_args(RopeType))}")',
+                'given, rope_type = {}, "default"',
+            ),
+        ),
+        effect="a RoPE type that the engine does not know is taken for none, without a word",
+        shows="a config that must be refused",
+        reports=("trtmc-llama3-rope-unscaled",),
+    ),
+    Mutant(
         id="linear-scaling-ignored",
         area="rope",
         edits=(
