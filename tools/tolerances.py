@@ -31,12 +31,13 @@ TEXT = """# Tolerances
 Written by `tools/tolerances.py`; do not edit. All numbers are relative to max(1, the largest |logit| of the row).
 
 A correct engine of a precision may be as far from the specification as {headroom:g} times the furthest of {num}
-computations of the specification in that precision: with every result rounded, to nearest or by chance (f16, bf16),
-or with its sums in other orders, in pairs, in blocks and shuffled (f32); and at least {f32:g} (f32), {f16:g} (f16),
-{bf16:g} (bf16). *Tolerance* is that of the record's quietest and of its noisiest position. *Caught* counts the
-mutants ([mutants.md](mutants.md)) that the record still catches, of all that it catches in an exact engine; *smallest* is the
-smallest deviation among those caught, *missed* the largest among the others. The gap between tolerance and smallest
-is what separates right from wrong; a deviation may belong to a quieter position than the noisiest one.
+computations of the specification in that precision: with every result rounded, to nearest or by chance (f16,
+bf16), or with its sums in other orders, in pairs, in blocks and shuffled (f32); and at least {f32:g} (f32),
+{f16:g} (f16), {bf16:g} (bf16). *Tolerance* is that of the record's quietest and of its noisiest position.
+*Caught* counts the mutants ([mutants.md](mutants.md)) that the record still catches, of all that it catches in
+an exact engine; *smallest* is the smallest deviation among those caught, *missed* the largest among the others.
+The gap between tolerance and smallest is what separates right from wrong; a deviation may belong to a quieter
+position than the noisiest one.
 
 Where nothing is caught in a precision the record is no core record there ([versions.md](versions.md)); where every
 position is noisier than {decisive:g} it is not applicable.
