@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from golden_models import SWEEP_PROMPTS
 
-from golden_records.common import Record, record
+from golden_records.common import LEAST_MARGIN, Record, margins, record
 from reference.conformance.experiments import (
     FINAL_COIN,
     VERIFY_COINS,
@@ -22,10 +22,15 @@ from reference.decoding.verification import verify
 from reference.errors import RefusedError
 from reference.model.checkpoint import load_model
 
+# Laws within the rounding that a law may have, and a coin between two numbers just below 1.
+BELOW_HALF, JUST_OVER_HALF = (0.5, 0.5 - 2e-10, 0.0, 0.0), (0.5 + 1e-9, 0.5 - 1e-9, 0.0, 0.0)
+NEARLY_ONE = 1.0 - 1e-10
+
 
 def speculation_records(models: Path) -> Iterator[Record]:
     yield from verify_records()
     yield from law_records()
+    yield from other_pairs(models)
     target, draft = load_model(models / "sweep"), load_model(models / "draft")
     rules = ["SPEC-4", "SPEC-9", "SPEC-10", "SPEC-11", "KV-3"]
     loops = [(f"{session}-gamma-4", session, 4, 8, ()) for session in SWEEP_PROMPTS]
@@ -40,6 +45,27 @@ def speculation_records(models: Path) -> Iterator[Record]:
         asked |= {"max_tokens": max_tokens, "eos_ids": eos_ids}
         catches = "a rejected draft's keys left in a cache, or an output that differs from plain greedy decoding"
         yield record(f"speculation/loop-{label}", rules, catches, asked, {**vars(loop)})
+
+
+def other_pairs(models: Path) -> Iterator[Record]:
+    """A draft whose wrong tokens the target finds likely, and one whose ids mean other tokens."""
+    rules = ["SPEC-4", "SPEC-9"]
+    peaked = {"model": "zoo-peaked", "draft": "zoo-rope-nested", "prompt": [1, 5, 9], "gamma": 3, "max_tokens": 10}
+    narrow = {"model": "sweep", "draft": "zoo-grouped", "prompt": [1, 5, 9], "gamma": 3, "max_tokens": 4}
+    for label, asked, catches in (
+        ("likely-drafts", peaked, "a draft that is accepted for being likely, not for being the most likely"),
+        ("vocabularies-differ", narrow, "ids of a draft with another vocabulary, taken for the target's"),
+    ):
+        target, draft = load_model(models / asked["model"]), load_model(models / asked["draft"])
+        stop = StopRule(asked["max_tokens"], (), target.config.context_length)
+        asked = {"kind": "loop", **asked, "eos_ids": ()}
+        try:
+            assert min(margins(target, asked["prompt"], asked["max_tokens"])) > LEAST_MARGIN
+            loop = generate_speculatively(target, draft, asked["prompt"], stop, asked["gamma"])
+            expected = {**vars(loop)}
+        except RefusedError as error:
+            expected = {"refusal": error.reason}
+        yield record(f"speculation/loop-{label}", rules, catches, asked, expected)
 
 
 def verify_records() -> Iterator[Record]:
@@ -62,6 +88,21 @@ def verify_records() -> Iterator[Record]:
             ((half, flat), (flat,), (2,), (0.0,), 0.1),
         ),
         ("p-equals-q", "a residual divided by zero mass", ((flat, flat), (flat,), (3,), (0.999,), 0.0)),
+        (
+            "residual-without-mass",
+            "a residual of no mass that is divided by it",
+            ((BELOW_HALF, flat), (half,), (1,), (NEARLY_ONE,), 0.25),
+        ),
+        (
+            "tiny-surplus",
+            "a residual computed in fewer digits than float64",
+            ((JUST_OVER_HALF, flat), (half,), (1,), (1.0 - 1e-9,), 0.75),
+        ),
+        (
+            "draft-beyond-vocabulary",
+            "padding of a shorter row of drafts, judged",
+            ((half, flat), (flat,), (4,), (0.1,), 0.1),
+        ),
         ("q-zero", "a draft that its own law cannot give", ((flat, flat), (half,), (2,), (0.1,), 0.1)),
     ]
     for label, catches, (p, q, drafts, accept_coins, final_coin) in cases:

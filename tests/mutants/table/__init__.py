@@ -3,6 +3,7 @@
 from tests.mutants.table import (
     attention,
     cache,
+    drafts,
     heads,
     layers,
     mask,
@@ -15,5 +16,19 @@ from tests.mutants.table import (
     window,
 )
 
-MODULES = (rope, positions, layers, heads, weights, attention, mask, cache, window, speculation, stopping, serving)
+MODULES = (
+    rope,
+    positions,
+    layers,
+    heads,
+    weights,
+    attention,
+    mask,
+    cache,
+    window,
+    speculation,
+    drafts,
+    stopping,
+    serving,
+)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
