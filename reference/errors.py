@@ -67,6 +67,10 @@ class RefusedError(ValueError):
         super().__init__(sentence)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type["RefusedError"], tuple[Refusal, str]]:
+        """Makes it travel between processes, whose pickle would call the class with the sentence alone."""
+        return type(self), (self.reason, str(self))
+
 
 class UnsupportedError(Exception):
     """An engine says that it does not have a feature; `feature` is a verb or one of its options."""

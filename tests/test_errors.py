@@ -1,5 +1,7 @@
 """Refusals are data: a reason for programs, a sentence for people."""
 
+import pickle
+
 from reference.errors import Refusal, RefusedError, UnsupportedError
 
 
@@ -23,3 +25,11 @@ def test_an_unsupported_error_names_the_feature():
 
     assert not isinstance(error, ValueError)
     assert ("fork", "fork") == (error.feature, str(error))
+
+
+def test_a_refusal_travels_between_processes():
+    sent = RefusedError(Refusal.NOT_FOUND, "no such thing")
+
+    received = pickle.loads(pickle.dumps(sent))
+
+    assert (RefusedError, Refusal.NOT_FOUND, "no such thing") == (type(received), received.reason, str(received))

@@ -13,6 +13,7 @@ import fnmatch
 import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -40,8 +41,8 @@ def main() -> int:
     given = parser.parse_args()
     tasks = [(mutant.id, given.every) for mutant in MUTANTS if fnmatch.fnmatchcase(mutant.id, given.only)]
     num_named = num_failed = 0
-    with multiprocessing.get_context("spawn").Pool(min(given.jobs, len(tasks))) as pool:
-        progress = tqdm(pool.imap(_run, tasks), total=len(tasks), unit="mutant")
+    with ProcessPoolExecutor(min(given.jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+        progress = tqdm(pool.map(_run, tasks), total=len(tasks), unit="mutant")
         for (name, _), found in zip(tasks, progress, strict=True):
             if found is None:
                 progress.write(f"{name}: passes in float32")

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def _is_meant(name: str, patterns: str) -> bool:
 
 def run_all(tasks: Sequence[tuple[Mutant, tuple[str, ...]]], jobs: int) -> Iterator[Result]:
     """Results in the order of the tasks."""
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))) as pool:
-        yield from pool.imap(_run, tasks)
+    with ProcessPoolExecutor(min(jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_run, tasks)
 
 
 def _run(task: tuple[Mutant, tuple[str, ...]]) -> Result:
@@ -128,8 +129,8 @@ def stale(jobs: int) -> int:
     for mutant in mutants:
         kills = rows[mutant.id]["kills"]
         tasks.append((mutant, next(name for name in sorted(kills, key=lambda name: "f32" not in kills[name]))))
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))) as pool:
-        for (mutant, name), found in zip(tasks, tqdm(pool.imap(_ask_one, tasks), total=len(tasks)), strict=True):
+    with ProcessPoolExecutor(min(jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+        for (mutant, name), found in zip(tasks, tqdm(pool.map(_ask_one, tasks), total=len(tasks)), strict=True):
             if found != rows[mutant.id]["kills"][name]:
                 wrong.append(f"{mutant.id}: {name} finds {found}, not {rows[mutant.id]['kills'][name]}")
     print(*sorted(wrong), sep="\n")
