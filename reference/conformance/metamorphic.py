@@ -116,6 +116,12 @@ def ask_chunked(engine: Engine, asked: Asked) -> Scored:
     return prompt, whole, np.concatenate(rows)
 
 
+def ask_rescored(engine: Engine, asked: Asked) -> Scored:
+    """A prompt scored before and after another one."""
+    first, _, last = (engine.score(asked[name]) for name in ("prompt", "between", "prompt"))
+    return asked["prompt"], first, last
+
+
 def ask_decoded(engine: Engine, asked: Asked) -> Scored:
     """Logprobs of the output as it was decoded, and by scoring prompt and output at once; [n, 1]."""
     if "logprobs" not in engine.describe().claims:
@@ -151,6 +157,7 @@ def compare_rows(answered: Scored, asked: Asked, engine: Description, measure: M
 WAYS: Mapping[str, Pair] = {
     "batched": ("alone", "in a batch"),
     "chunked": ("the whole prompt", "in chunks"),
+    "rescored": ("scored first", "scored again"),
     "warm": ("cold", "warm"),
     "decoded": ("by prefill", "as decoded"),
     "speculation": ("plain", "speculative"),
@@ -163,6 +170,7 @@ KINDS: Mapping[
 ] = {
     "batched": (ask_batched, compare_outputs),
     "chunked": (ask_chunked, compare_rows),
+    "rescored": (ask_rescored, compare_rows),
     "warm": (ask_warm, compare_outputs),
     "decoded": (ask_decoded, compare_rows),
     "speculation": (ask_speculation, compare_outputs),

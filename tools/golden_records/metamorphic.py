@@ -24,6 +24,9 @@ def metamorphic_records(models: Path) -> Iterator[Record]:
             asked = {"kind": "chunked", "model": name, "prompt": prompt, "chunks": chunks}
             catches = "a chunk that does not see the ones before it, or a decode kernel that differs from prefill"
             yield record(f"metamorphic/chunked-{label}-{name}", ["FWD-1", "KV-2"], catches, asked, scores)
+        asked = {"kind": "rescored", "model": name, "prompt": prompt, "between": prompts[1]}
+        catches = "a prompt that is taken for the continuation of the one scored before"
+        yield record(f"metamorphic/rescored-{name}", ["FWD-1"], catches, asked, scores)
         for kind, catches, agreement in (
             ("warm", "a cached prefix of another prompt, or one token too many of it", tokens),
             (
