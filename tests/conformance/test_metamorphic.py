@@ -100,6 +100,16 @@ class OtherLogprobs(Both):
         ]
 
 
+class ScoresGoOn(Both):
+    """Takes a prompt for the continuation of all that it scored before."""
+
+    past = ()
+
+    def score(self, tokens):
+        self.past = (*self.past, *tokens)[-40:]
+        return super().score(self.past)[-len(tokens) :]
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_an_engine_in_which_all_ways_agree_passes(name):
     assert Verdict.PASS is judge(Both(), RECORDS[name]).verdict
@@ -117,6 +127,7 @@ def test_an_engine_in_which_all_ways_agree_passes(name):
         (ChunkPositions, "chunked-uneven-sweep", "the whole prompt and in chunks differ by "),
         (ChunkPositions, "chunked-single-batching", "the whole prompt and in chunks differ by "),
         (LosesARow, "chunked-uneven-batching", "the whole prompt gives "),
+        (ScoresGoOn, "rescored-sweep", "scored first and scored again differ by "),
         (OtherLogprobs, "decoded-sweep", "by prefill and as decoded differ by 0.01"),
     ],
 )

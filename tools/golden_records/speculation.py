@@ -22,9 +22,28 @@ from reference.decoding.verification import verify
 from reference.errors import RefusedError
 from reference.model.checkpoint import load_model
 
+HALF, FLAT = (0.5, 0.5, 0.0, 0.0), (0.25, 0.25, 0.25, 0.25)
 # Laws within the rounding that a law may have, and a coin between two numbers just below 1.
 BELOW_HALF, JUST_OVER_HALF = (0.5, 0.5 - 2e-10, 0.0, 0.0), (0.5 + 1e-9, 0.5 - 1e-9, 0.0, 0.0)
 NEARLY_ONE = 1.0 - 1e-10
+
+EDGES: list[tuple[str, str, Any]] = [
+    (
+        "residual-without-mass",
+        "a residual of no mass that is divided by it",
+        ((BELOW_HALF, FLAT), (HALF,), (1,), (NEARLY_ONE,), 0.25),
+    ),
+    (
+        "tiny-surplus",
+        "a residual computed in fewer digits than float64",
+        ((JUST_OVER_HALF, FLAT), (HALF,), (1,), (1.0 - 1e-9,), 0.75),
+    ),
+    (
+        "draft-beyond-vocabulary",
+        "padding of a shorter row of drafts, judged",
+        ((HALF, FLAT), (FLAT,), (4,), (0.1,), 0.1),
+    ),
+]
 
 
 def speculation_records(models: Path) -> Iterator[Record]:
@@ -70,7 +89,6 @@ def other_pairs(models: Path) -> Iterator[Record]:
 
 def verify_records() -> Iterator[Record]:
     p, q, drafts, coins = VERIFY_P, VERIFY_Q, VERIFY_DRAFTS, VERIFY_COINS
-    half, flat = (0.5, 0.5, 0.0, 0.0), (0.25, 0.25, 0.25, 0.25)
     cases: list[tuple[str, str, Any]] = [
         ("recorded-step", "the accept coin reused to draw the replacement", (p, q, drafts, coins, FINAL_COIN)),
         ("reject-first", "later drafts looked at after a rejection", (p, q, drafts, (0.42, 0.98, 0.1, 0.1), 0.0)),
@@ -80,32 +98,17 @@ def verify_records() -> Iterator[Record]:
             (p, q, drafts, (0.4, 0.5, 0.3, 0.2), 0.75),
         ),
         ("reject-last", "the last draft accepted unseen", (p, q, drafts, (0.4, 0.5, 0.2, 0.9), 0.99)),
-        ("boundary", "u < p/q where the rule is u <= p/q", ((half, flat), (flat,), (0,), (0.999,), 0.25)),
-        ("coin-on-boundary", "u < p/q where the rule is u <= p/q", ((flat, flat), (half,), (1,), (0.5,), 0.6)),
+        ("boundary", "u < p/q where the rule is u <= p/q", ((HALF, FLAT), (FLAT,), (0,), (0.999,), 0.25)),
+        ("coin-on-boundary", "u < p/q where the rule is u <= p/q", ((FLAT, FLAT), (HALF,), (1,), (0.5,), 0.6)),
         (
             "p-zero",
             "a token the target cannot emit, accepted by the coin 0",
-            ((half, flat), (flat,), (2,), (0.0,), 0.1),
+            ((HALF, FLAT), (FLAT,), (2,), (0.0,), 0.1),
         ),
-        ("p-equals-q", "a residual divided by zero mass", ((flat, flat), (flat,), (3,), (0.999,), 0.0)),
-        (
-            "residual-without-mass",
-            "a residual of no mass that is divided by it",
-            ((BELOW_HALF, flat), (half,), (1,), (NEARLY_ONE,), 0.25),
-        ),
-        (
-            "tiny-surplus",
-            "a residual computed in fewer digits than float64",
-            ((JUST_OVER_HALF, flat), (half,), (1,), (1.0 - 1e-9,), 0.75),
-        ),
-        (
-            "draft-beyond-vocabulary",
-            "padding of a shorter row of drafts, judged",
-            ((half, flat), (flat,), (4,), (0.1,), 0.1),
-        ),
-        ("q-zero", "a draft that its own law cannot give", ((flat, flat), (half,), (2,), (0.1,), 0.1)),
+        ("p-equals-q", "a residual divided by zero mass", ((FLAT, FLAT), (FLAT,), (3,), (0.999,), 0.0)),
+        ("q-zero", "a draft that its own law cannot give", ((FLAT, FLAT), (HALF,), (2,), (0.1,), 0.1)),
     ]
-    for label, catches, (p, q, drafts, accept_coins, final_coin) in cases:
+    for label, catches, (p, q, drafts, accept_coins, final_coin) in [*cases, *EDGES]:
         asked = {"kind": "verify", "p": p, "q": q, "drafts": drafts, "accept_coins": accept_coins}
         asked |= {"final_coin": final_coin}
         try:
