@@ -3,6 +3,7 @@
 #   make conform ENGINE=NAME        the same with transformers, llama.cpp, mlx, ctranslate2 or onnxruntime-genai, in all
 #                                   their variants; each is installed into an environment of its own below .venvs/
 #   make test                       linters, types, tests, goldens, byte-for-byte regeneration
+#   make mutants                    the kill matrix: every known defect against every record
 PYTHON ?= python3
 ENGINE ?= fast
 REPORT ?=
@@ -19,7 +20,7 @@ FOLDER_onnxruntime-genai := onnxruntime_genai
 FOLDER_openvino-genai := openvino_genai
 FOLDER := $(FOLDER_$(ENGINE))
 
-.PHONY: conform test regen bench lint clean
+.PHONY: conform test mutants regen bench lint clean
 
 conform: $(VENV)/.base $(if $(REPORT),$(VENV)/.report) $(if $(FOLDER),.venvs/$(FOLDER)/.ready)
 	$(RUN) -m reference batching
@@ -35,6 +36,16 @@ test: lint
 	$(RUN) -m pytest golden -q -n 2 --engine hosted-spec
 	$(RUN) -m pytest golden -q -n 2 --engine hosted-fast
 	$(RUN) tools/check_bytes.py
+	$(RUN) tools/rules_page.py --check
+	$(RUN) tools/mutants_page.py --check
+	$(RUN) tools/tolerances.py --check
+
+# Every mutant against every record, and what the docs say of it; make test only looks whether the pages are true.
+mutants: $(VENV)/.dev
+	$(RUN) tools/mutate.py
+	$(RUN) tools/rules_page.py
+	$(RUN) tools/mutants_page.py
+	$(RUN) tools/tolerances.py
 
 lint: $(VENV)/.dev
 	$(RUN) -m ruff format --check .

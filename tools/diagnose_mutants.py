@@ -42,7 +42,7 @@ def main() -> int:
     tasks = [(mutant.id, given.every) for mutant in MUTANTS if fnmatch.fnmatchcase(mutant.id, given.only)]
     num_named = num_failed = 0
     with ProcessPoolExecutor(min(given.jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
-        progress = tqdm(pool.map(_run, tasks), total=len(tasks), unit="mutant")
+        progress = tqdm(pool.map(_run, tasks), total=len(tasks), unit="mutant", disable=None)
         for (name, _), found in zip(tasks, progress, strict=True):
             if found is None:
                 progress.write(f"{name}: passes in float32")

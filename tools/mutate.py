@@ -52,7 +52,9 @@ def main() -> int:
         return stale(given.jobs)
     families = tuple(given.family or FAMILIES)
     results = []
-    progress = tqdm(run_all([(mutant, families) for mutant in chosen], given.jobs), total=len(chosen), unit="mutant")
+    progress = tqdm(
+        run_all([(mutant, families) for mutant in chosen], given.jobs), total=len(chosen), unit="mutant", disable=None
+    )
     for mutant, result in zip(chosen, progress, strict=True):
         results.append(result)
         progress.write(line(mutant, result))
@@ -130,7 +132,9 @@ def stale(jobs: int) -> int:
         kills = rows[mutant.id]["kills"]
         tasks.append((mutant, next(name for name in sorted(kills, key=lambda name: "f32" not in kills[name]))))
     with ProcessPoolExecutor(min(jobs, len(tasks)), multiprocessing.get_context("spawn")) as pool:
-        for (mutant, name), found in zip(tasks, tqdm(pool.map(_ask_one, tasks), total=len(tasks)), strict=True):
+        for (mutant, name), found in zip(
+            tasks, tqdm(pool.map(_ask_one, tasks), total=len(tasks), disable=None), strict=True
+        ):
             if found != rows[mutant.id]["kills"][name]:
                 wrong.append(f"{mutant.id}: {name} finds {found}, not {rows[mutant.id]['kills'][name]}")
     print(*sorted(wrong), sep="\n")

@@ -112,7 +112,7 @@ def measure_all(mutants: Sequence[Mutant], jobs: int) -> dict[str, Fate]:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, spawn) as pool, KEPT.joinpath("systematic.jsonl").open("a") as kept:
         waiting = [pool.submit(_measure, task, digests) for task in tasks]
-        progress = tqdm(as_completed(waiting), total=len(waiting))
+        progress = tqdm(as_completed(waiting), total=len(waiting), disable=None)
         for fate in (done.result() for done in progress):
             kept.write(json.dumps(vars(fate)) + "\n")
             kept.flush()
@@ -190,7 +190,7 @@ def reached() -> tuple[dict[str, frozenset[Function]], dict[str, float]]:
     for verb in verbs_of(ReferenceEngine) - {"describe"}:
         setattr(engine, verb, profiled(getattr(engine, verb), note))
     calls, seconds = {}, {}
-    for record in tqdm(records(), desc="functions that a record calls"):
+    for record in tqdm(records(), desc="functions that a record calls", disable=None):
         called.clear()
         start = time.perf_counter()
         ask(engine, record)

@@ -66,7 +66,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         "record",
         *(f"{name} {what}" for name in PRECISIONS for what in ("tolerance", "caught", "smallest", "missed")),
     ]
-    lines = [head, ["---"] * len(head), *(line(record, rows) for record in find_records(("forward",)))]
+    lines = [head, ["---"] * len(head), *(line(record, rows) for record in scored_records())]
     return TEXT.format(
         headroom=HEADROOM,
         num=len(SEEDS),
@@ -74,6 +74,11 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         table="\n".join("| " + " | ".join(cells) + " |" for cells in lines),
         **{name: TOLERANCES[name] for name in PRECISIONS},
     )
+
+
+def scored_records() -> list[Record]:
+    """The forward records that have logits, and are no refusals."""
+    return [record for record in find_records(("forward",)) if "logits" in record.expected]
 
 
 def line(record: Record, rows: Sequence[Mapping[str, Any]]) -> list[str]:
