@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 OPTIONS = {
     "check": [
         *("--engine", "--engine-python", "--dtype", "--timeout", "--dialect", "--served-model", "--expectations"),
-        *("--family", "--record", "--report", "--debug"),
+        *("--family", "--record", "--corpus", "--report", "--debug"),
     ],
     "batching": ["--record", "--debug"],
     "sweep": ["--record", "--debug"],

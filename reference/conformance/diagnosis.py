@@ -84,7 +84,8 @@ def diagnose(evidence: Mapping[str, Fingerprint], precision: Precision, catalogu
     """Compares the fingerprints of an engine's answers (record id -> fingerprint) with those of every known defect.
 
     A record is evidence for or against a defect if the engine or the defect deviates there from the specification in
-    what both tell. Tokens and other discrete observables agree or not; sketches agree by 1 - distance / deviation.
+    what both tell. Tokens and other discrete observables agree or not; sketches agree by 1 - distance / deviation if
+    both deviate, and not at all if one does.
     """
     agreement, is_evidence = agreements(evidence, precision, catalogue)
     counts = is_evidence.sum(axis=1)
@@ -130,12 +131,14 @@ def agreements(
 def _numeric(engine: Array, right: Array, defects: Array, relative: float) -> tuple[Array, Booleans]:
     """Agreement of sketches, and whether one deviates; engine and right [R, SKETCH], defects [defects, R, SKETCH]."""
     tolerance = relative * np.maximum(1.0, _length(right))
-    off = np.maximum(_length(engine - right), _length(defects - right))
-    counts: Booleans = off > tolerance  # a NaN, which stands for nothing told, is not
+    engine_off, defect_off = _length(engine - right), _length(defects - right)
     between = np.maximum(0.0, _length(defects - engine) - tolerance)
+    # A NaN, which stands for nothing told, is no deviation.
+    counts: Booleans = (np.maximum(engine_off, defect_off)) > tolerance
+    both = (engine_off > tolerance) & (defect_off > tolerance)
     with np.errstate(invalid="ignore", divide="ignore"):
-        agrees = np.clip(1.0 - between / off, 0.0, 1.0)
-    return np.where(counts, agrees, 0.0), counts
+        agrees = np.clip(1.0 - between / np.maximum(engine_off, defect_off), 0.0, 1.0)
+    return np.where(both, agrees, 0.0), counts
 
 
 def _length(sketches: Array) -> Array:

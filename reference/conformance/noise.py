@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from reference.conformance.compare import difference
 from reference.conformance.exact import golden_model
 from reference.conformance.orders import ORDERS, Product, product_in, shuffled, to_float32
 from reference.engine import Precision
@@ -39,7 +40,7 @@ MEASURED_LATE: tuple[Precision, ...] = ("f32",)
 SEEDS = (None, *range(1, 8))
 """None rounds to nearest. In float32 the same number of computations, with sums in different orders."""
 
-HEADROOM = 4.0
+HEADROOM = 6.0
 """A correct engine may be this many times as far off as the furthest of our computations."""
 
 
@@ -54,15 +55,16 @@ def measure_of(precision: Precision, is_late: bool = False) -> Measure:
 def noise(model_name: str, tokens: tuple[int, ...], precision: Precision) -> Array:
     """How far a correct engine may be at each position, [T], in f32, f16 or bf16.
 
-    The largest difference of a logit, relative to max(1, the row's largest |logit|), but at least that of the median
-    position, times HEADROOM. Infinite where the type overflows.
+    The largest difference of a logit or logprob, relative to max(1, the row's largest |logit|), but at least that of
+    the median position, times HEADROOM. Infinite where the type overflows.
     """
     model = golden_model(model_name)
     exact, _ = forward(model, tokens, empty_cache(model.config))
     scale = np.maximum(1.0, np.abs(exact).max(axis=-1))
     with np.errstate(all="ignore"):
-        off = [np.abs(rounded - exact) for rounded in computations(model, tokens, precision)]
-    largest = np.max([one.max(axis=-1) for one in off], axis=0) / scale
+        computed = computations(model, tokens, precision)
+        off = [[difference(*rows).max() for rows in zip(exact, rounded, strict=True)] for rounded in computed]
+    largest = np.max(off, axis=0) / scale
     largest = np.where(np.isfinite(largest), largest, np.inf)
     floored: Array = HEADROOM * np.maximum(largest, np.median(largest))
     return floored

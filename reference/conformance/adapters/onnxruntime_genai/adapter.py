@@ -111,7 +111,7 @@ def export(model_dir, path):
     if head_dim % 16 != 0:
         raise NotImplementedError("rotated heads of a size that is no multiple of 16")
     source = path.with_name(path.name + "-source")
-    shutil.copytree(model_dir, source)
+    shutil.copytree(model_dir, source, dirs_exist_ok=True)
     needed = {"architectures": ["LlamaForCausalLM"], "eos_token_id": config["vocab_size"] - 1}
     (source / "config.json").write_text(json.dumps({**config, **needed}))
     vocabulary = {f"<{token}>": token for token in range(config["vocab_size"])}
